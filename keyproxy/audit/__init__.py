@@ -1,0 +1,14 @@
+"""The record: an append-only chain that a stranger can check.
+
+    writer      seals records, signs checkpoints, survives a crash
+    repair      what a start finds at the end of the chain
+    segments    the files and how they are read, also while they grow
+    keys        the Ed25519 key of the checkpoints
+    checkpoint  what is signed, and what a signature proves
+    walk        follows the links and says where they do not fit
+    verify      names every fault with a code of its own
+    export      the whole record, or one trial's, for someone else
+
+Synchronous and single-threaded: one thread owns the writer. Nothing here forwards,
+meters or decides; formats are in docs/audit-format.md.
+"""

@@ -1,0 +1,64 @@
+"""`keyproxy demo`: the gateway's whole promise on this machine, in under a minute.
+
+Owns the command and the summary; story.py holds the claims, stage.py what they are
+played on. Everything heavy is imported when it runs, not when help is printed.
+"""
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from keyproxy.errors import EXIT_FINDING, EXIT_OK
+
+if TYPE_CHECKING:
+    from keyproxy.cli.demo.narrator import Narrator
+    from keyproxy.cli.demo.stage import Stage
+    from keyproxy.cli.demo.story import Chapter
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "demo",
+        help="play the gateway's promises against a real model, and check each of them",
+        description="Starts a gateway in front of a small local model (or OpenAI, if OPENAI_API_KEY is set), plays "
+        "a short story with the official OpenAI SDK and checks every claim. Exit code 1 if one does not hold.",
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the state, the record and the logs for a look")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from keyproxy.cli.demo.narrator import Narrator
+    from keyproxy.cli.demo.stage import set_up
+    from keyproxy.cli.demo.story import STORY
+
+    narrator = Narrator()
+    started = time.monotonic()
+    with set_up(narrator, args.keep) as stage:
+        _introduce(stage, narrator)
+        broken = [number for number, chapter in enumerate(STORY, 1) if not play(number, chapter, stage, narrator)]
+        narrator.title(f"{len(STORY) - len(broken)} of {len(STORY)} claims hold, {time.monotonic() - started:.0f} s")
+        for number in broken:
+            narrator.bad(f"{number}. {STORY[number - 1].claim}")
+        if args.keep:
+            narrator.say(f"state, record and logs are in {stage.folder}")
+    return EXIT_FINDING if broken else EXIT_OK
+
+
+def _introduce(stage: "Stage", narrator: "Narrator") -> None:
+    where = "OpenAI" if stage.provider.tap is None else "this machine"
+    narrator.title("A trial's request crosses the gateway, the key never does")
+    narrator.say(f"provider   {stage.provider.model} at {where}")
+    narrator.say(f"gateway    {stage.gateway.base_url}")
+    narrator.say(f"client     the OpenAI SDK with {stage.client_tap.base_url} and a token of its own")
+
+
+def play(number: int, chapter: "Chapter", stage: "Stage", narrator: "Narrator") -> bool:
+    """Whether the claim held. Whatever goes wrong is a claim that did not, and the story goes on."""
+    narrator.title(f"{number}. {chapter.claim}")
+    try:
+        narrator.good(chapter.play(stage, narrator))
+    except Exception as fault:  # noqa: BLE001
+        narrator.bad(f"{type(fault).__name__}: {fault}")
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""`keyproxy doctor`: which claims hold on this host."""

@@ -1,0 +1,116 @@
+"""What `serve` checks before it opens, says when it has, and does on SIGHUP.
+
+Owns the refusals that need the machine and not only the settings, and the warnings
+about isolation. Never says a secret. Called by serve.
+"""
+
+import os
+import resource
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import aiohttp.http_parser
+import structlog
+
+from keyproxy import __version__
+from keyproxy.errors import ConfigError
+from keyproxy.secrets import make_undumpable
+from keyproxy.settings import addresses
+from keyproxy.settings.model import Settings
+from keyproxy.upstream.client import resolve
+
+if TYPE_CHECKING:
+    from keyproxy.cli.house import House
+    from keyproxy.settings.loading import Loaded
+
+SPARE_DESCRIPTORS: Final = 256
+_TRUST: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+log = structlog.get_logger("keyproxy")
+
+
+async def refuse_what_cannot_work(settings: Settings) -> None:
+    """Raises ConfigError. The upstream itself may be away: start does not need it."""
+    if aiohttp.http_parser.HttpRequestParser is aiohttp.http_parser.HttpRequestParserPy:
+        raise ConfigError(
+            "aiohttp runs without its C parser, which this gateway's door relies on: "
+            "install aiohttp from a wheel, and unset AIOHTTP_NO_EXTENSIONS"
+        )
+    host, port = addresses.url_host_port(settings.upstream_base_url)
+    try:
+        resolved = await resolve(host, port)
+    except OSError:
+        log.warning("upstream.unresolved", host=host)
+        return
+    if addresses.points_at_listener(settings.upstream_base_url, settings.listen, resolved):
+        raise ConfigError(
+            "upstream_base_url resolves to this gateway's own listener; set OPENAI_BASE_URL to the provider's address"
+        )
+
+
+def announce(house: "House", loaded: "Loaded") -> None:
+    """The listeners, the upstream, the model, what a crash had left behind, and every warning."""
+    settings = house.settings
+    log.info(
+        "gateway.started",
+        version=__version__,
+        **house.listeners.addresses(),
+        upstream=settings.upstream_base_url,
+        model=settings.model,
+        key_from=house.custody.source.name,
+        state=str(settings.state_dir),
+    )
+    found = house.recovered
+    if house.dropped_bytes is not None or found.unknown or found.released or found.settled or found.revoked:
+        log.warning(
+            "gateway.recovered",
+            dropped_bytes=house.dropped_bytes or 0,
+            charged_unknown=found.unknown,
+            settled=found.settled,
+            released=found.released,
+            revoked=found.revoked,
+        )
+    if loaded.ignored_names:
+        log.info("settings.ignored", names=list(loaded.ignored_names), why="set by Kubernetes for a Service")
+    for text in _warnings(house):
+        log.warning("isolation", warning=text)
+
+
+def reload(house: "House") -> None:
+    """SIGHUP. What cannot be read leaves everything as it was."""
+    try:
+        house.reload()
+    except ConfigError as fault:
+        log.error("gateway.reload_failed", reason=str(fault))
+    else:
+        log.info("gateway.reloaded")
+
+
+def _warnings(house: "House") -> Iterator[str]:
+    settings = house.settings
+    yield from house.custody.warnings()
+    undumpable = make_undumpable()
+    if undumpable is not None:
+        yield undumpable
+    host, _ = addresses.host_port(settings.listen)
+    if host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound
+        yield "the data plane listens on every address of this host; bind the bridge's address alone"
+    if settings.tls_cert is None and not addresses.is_loopback(host) and not addresses.is_private(host):
+        yield "the data plane listens beyond private ranges without TLS; tokens travel in the clear"
+    if settings.upstream_base_url.startswith("http:") and settings.allow_plain_upstream:
+        yield "the provider's key travels in the clear to the upstream"
+    for name in _TRUST:
+        if os.environ.get(name):
+            yield f"{name} is set: it decides which certificates of the upstream are trusted"
+    yield from _raise_descriptors(settings)
+
+
+def _raise_descriptors(settings: Settings) -> Iterator[str]:
+    """Each exchange has two sockets; a soft limit of 1,024 would end a large job in the middle."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * settings.pool.connections + SPARE_DESCRIPTORS
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < needed:
+        yield f"RLIMIT_NOFILE is {soft}, and pool.connections wants {needed}; raise it or lower KEYPROXY_POOL__CONNECTIONS"

@@ -1,0 +1,164 @@
+"""The routes of the control plane.
+
+Owns the operator's side: minting, looking, revoking, status. The unix socket's mode
+is its credential; the TCP form wants the admin token, and a trial's token is 401
+there like any other. Faults have the data plane's error shape. Built by `serve`.
+"""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from keyproxy.control import minting, states
+from keyproxy.core import token
+from keyproxy.core.moment import rfc3339
+from keyproxy.core.token import Role
+from keyproxy.errors import Deny, KeyproxyError
+from keyproxy.exchange.desk import Desk
+from keyproxy.exchange.refusals import error_body, reply
+from keyproxy.exchange.registry import Registry
+from keyproxy.secrets import Secret
+from keyproxy.store import Store, TokenState
+
+MAX_BODY_BYTES: Final = 64 * 1024
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ControlPlane:
+    """`terms()` and `status()` give the present state of the gateway."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        desk: Desk,
+        *,
+        terms: Callable[[], minting.Terms],
+        status: Callable[[], dict[str, Any]],
+        now_us: Callable[[], int],
+    ) -> None:
+        self._registry = registry
+        self._desk = desk
+        self._terms = terms
+        self._status = status
+        self._now_us = now_us
+
+    def app(self, admin_token: Secret | None) -> web.Application:
+        """The application; with an admin token for TCP, without one for the unix socket."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_in_our_shape, _guard(admin_token)])
+        app.add_routes(
+            [
+                web.post("/v1/tokens", self.mint),
+                web.get("/v1/tokens", self.tokens, allow_head=False),
+                web.post("/v1/tokens/lookup", self.lookup),
+                web.get("/v1/tokens/{id}", self.token, allow_head=False),
+                web.post("/v1/tokens/{id}/revoke", self.revoke),
+                web.get("/v1/status", self.status, allow_head=False),
+                web.post("/v1/checkpoint", self.checkpoint),
+            ]
+        )
+        return app
+
+    async def mint(self, request: web.Request) -> web.Response:
+        """201 with the token, once; the record holds the mint before this answers."""
+        terms = self._terms()
+        asked = minting.read(await _json(request), terms)
+        minted = await self._registry.mint(
+            Role(asked.role), lambda token_id: minting.to_grant(asked, terms, token_id, self._now_us())
+        )
+        return web.json_response({"token": minted.token, **minted.grant.to_wire()}, status=201)
+
+    async def tokens(self, request: web.Request) -> web.Response:
+        trial, everything = request.query.get("trial"), request.query.get("all") == "1"
+        found: list[TokenState] = await self._ask(
+            lambda store: store.list_tokens(now_us=self._now_us(), trial=trial)
+        )
+        shown = [states.to_wire(state) for state in found if everything or state.status == "live"]
+        return web.json_response({"tokens": shown})
+
+    async def token(self, request: web.Request) -> web.Response:
+        return web.json_response(states.to_wire(await self._state(request.match_info["id"])))
+
+    async def lookup(self, request: web.Request) -> web.Response:
+        """By the whole token, which must never be in a URL."""
+        body = await _json(request)
+        text = body.get("token") if isinstance(body, dict) else None
+        if not isinstance(text, str) or not token.is_well_formed(text):
+            raise web.HTTPNotFound
+        return web.json_response(states.to_wire(await self._state(token.digest(text))))
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        """200 once the revocation is durable, however often it is asked for."""
+        state = await self._state(request.match_info["id"])
+        if state.revoked_at_us is None:
+            await self._registry.revoke(state.grant, "operator")
+        return web.json_response(states.to_wire(await self._state(state.grant.token_id)))
+
+    async def status(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._status())
+
+    async def checkpoint(self, _request: web.Request) -> web.Response:
+        """Have the head signed now, so that an export can end in it."""
+        seq, head = await self._desk.checkpoint()
+        return web.json_response({"seq": seq, "head": head, "at": rfc3339(self._now_us())})
+
+    async def _state(self, key: str | bytes) -> TokenState:
+        state: TokenState | None = await self._ask(lambda store: store.show(key, now_us=self._now_us()))
+        if state is None:
+            raise web.HTTPNotFound
+        return state
+
+    async def _ask(self, question: Callable[[Store], Any]) -> Any:
+        return await self._registry.read(question)
+
+
+async def _json(request: web.Request) -> Any:
+    try:
+        return json.loads(await request.read())
+    except ValueError:
+        raise minting.RefusedError("the body is not JSON", None) from None
+
+
+@web.middleware
+async def _in_our_shape(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every refusal is an OpenAI-shaped error, those of the router included."""
+    try:
+        return await handler(request)
+    except minting.RefusedError as refused:
+        error = {
+            "message": refused.message,
+            "type": "invalid_request_error",
+            "param": refused.param,
+            "code": "invalid_value",
+        }
+        return web.Response(status=422, body=error_body(error), content_type="application/json")
+    except web.HTTPException as problem:
+        return _refusal(_deny_for(problem))
+    except KeyproxyError as fault:
+        return _refusal(Deny("store_unavailable", str(fault)))
+
+
+def _guard(admin_token: Secret | None) -> Any:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if admin_token is not None:
+            sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(sent.encode(), admin_token.reveal().encode()):
+                return _refusal(Deny("invalid_api_key", "The control plane wants the admin token."))
+        return await handler(request)
+
+    return guard
+
+
+def _deny_for(problem: web.HTTPException) -> Deny:
+    code = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}.get(problem.status, "bad_request")
+    return Deny(code, "There is no such token or route." if code == "not_found" else None)
+
+
+def _refusal(deny: Deny) -> web.Response:
+    answer = reply(deny)
+    return web.Response(
+        status=answer.status, body=answer.body, headers=dict(answer.headers), content_type=answer.content_type
+    )

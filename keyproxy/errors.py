@@ -1,0 +1,127 @@
+"""Every way in which keyproxy says no, and every way in which it fails.
+
+Owns the one table of problem codes (status, OpenAI error type, whether a client
+may retry, public text), the `Deny` value that steps return, and the exception
+tree. It must not import anything else of keyproxy: all rooms stand on it.
+
+A denial is a value, because being refused is a normal end of a request. A fault
+is an exception, because it is ours, the disk's or the provider's.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_CONFIG: Final = 3
+EXIT_NOT_FOUND: Final = 4
+EXIT_DENIED: Final = 5
+EXIT_UNAVAILABLE: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One row of the table: what a client sees for a code.
+
+    `final` rows carry `x-should-retry: false`, because the OpenAI SDKs repeat a
+    plain 409, 429 or 5xx by themselves.
+    """
+
+    code: str
+    status: int
+    type: str
+    final: bool
+    message: str
+
+
+_INVALID: Final = "invalid_request_error"
+_SERVER: Final = "server_error"
+
+_ROWS: Final = (
+    # the door: framing, route, method
+    Problem("bad_request", 400, _INVALID, True, "The request is not valid HTTP/1.1."),
+    Problem("request_timeout", 408, _INVALID, True, "The request did not arrive in time."),
+    Problem("header_too_large", 431, _INVALID, True, "The request's headers are too large."),
+    Problem("http_version_not_supported", 505, _INVALID, True, "Use HTTP/1.1."),
+    Problem("not_found", 404, _INVALID, True, "There is no such route on this gateway."),
+    Problem("method_not_allowed", 405, _INVALID, True, "This route does not take this method."),
+    # authenticate
+    Problem("invalid_api_key", 401, _INVALID, True, "The token is missing, unknown, expired or revoked."),
+    # authorize
+    Problem("query_not_allowed", 400, _INVALID, True, "This route takes no query string."),
+    Problem("unsupported_media_type", 415, _INVALID, True, "Send application/json."),
+    Problem("unsupported_content_encoding", 415, _INVALID, True, "Send the body without a Content-Encoding."),
+    Problem("length_required", 411, _INVALID, True, "Send a Content-Length or a chunked body."),
+    Problem("request_too_large", 413, _INVALID, True, "The request body is too large."),
+    Problem("invalid_json", 400, _INVALID, True, "The body is not strict JSON."),
+    Problem("missing_parameter", 400, _INVALID, True, "A required parameter is missing."),
+    Problem("unknown_parameter", 400, _INVALID, True, "The body holds a parameter that is not known here."),
+    Problem("invalid_value", 400, _INVALID, True, "A parameter has a value that is not allowed."),
+    Problem("unsupported_parameter", 400, _INVALID, True, "A parameter is not granted to this token."),
+    Problem("endpoint_not_allowed", 403, _INVALID, True, "This route is not granted to this token."),
+    Problem("model_not_allowed", 403, _INVALID, True, "This model is not granted to this token."),
+    Problem("prompt_not_allowed", 403, _INVALID, True, "This prompt is not granted to this token."),
+    # admit
+    Problem("insufficient_quota", 429, "insufficient_quota", True, "The token's budget is spent."),
+    Problem("rate_limit_exceeded", 429, "rate_limit_error", False, "Too many requests for this token; retry later."),
+    Problem("exchange_unknown", 409, _INVALID, True, "This request was sent before, and its answer is no longer held."),
+    Problem("idempotency_mismatch", 422, _INVALID, True, "This Idempotency-Key was used with another body."),
+    # ours
+    Problem("audit_unavailable", 503, _SERVER, False, "The record cannot be written, so nothing is forwarded."),
+    Problem("store_unavailable", 503, _SERVER, False, "The ledger cannot be written, so nothing is forwarded."),
+    Problem("overloaded", 503, _SERVER, False, "The gateway is at its limit; retry later."),
+    Problem("shutting_down", 503, _SERVER, False, "The gateway is shutting down; retry later."),
+    Problem("internal_error", 500, _SERVER, True, "The gateway failed; the operator's log has the request id."),
+    # forward and relay
+    Problem("upstream_unavailable", 502, _SERVER, False, "The provider could not answer."),
+    Problem("upstream_timeout", 504, _SERVER, False, "The provider did not answer in time."),
+    Problem("upstream_error", 502, _SERVER, True, "The provider refused the request."),
+    Problem("upstream_broken", 200, _SERVER, True, "The provider's answer broke off."),
+)
+
+PROBLEMS: Final[dict[str, Problem]] = {row.code: row for row in _ROWS}
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """A refusal as a value.
+
+    `code` is a key of `PROBLEMS`; `message` replaces the row's public text and
+    never holds what the client sent; `param` names the offending field. `final`
+    forbids a repeat that the code alone would allow: it was billed, or cannot help.
+    """
+
+    code: str
+    message: str | None = None
+    param: str | None = None
+    retry_after_seconds: int | None = None
+    final: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        return PROBLEMS[self.code]
+
+
+class KeyproxyError(Exception):
+    """Root of all faults; the text is for the operator, never for a client."""
+
+    exit_code = EXIT_UNAVAILABLE
+
+
+class ConfigError(KeyproxyError):
+    """A setting is missing or wrong. Names the setting and the remedy, never a secret's value."""
+
+    exit_code = EXIT_CONFIG
+
+
+class StoreError(KeyproxyError):
+    """The ledger could not be read or written. Nothing may be forwarded."""
+
+
+class AuditError(KeyproxyError):
+    """The record could not be read or written. Nothing may be forwarded."""
+
+
+class UpstreamError(KeyproxyError):
+    """The provider could not be reached, or what it sent could not be used."""

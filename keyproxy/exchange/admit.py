@@ -1,0 +1,52 @@
+"""Authorized → Admitted: the worst case is reserved and the intent is in the record.
+
+Both happen at the desk, in that order. From here on the exchange must end in an
+outcome, whatever becomes of the client. Called by the journey.
+"""
+
+from collections.abc import Callable
+
+from keyproxy.core.budget import NOTHING
+from keyproxy.core.exchange import Admitted, Authorized
+from keyproxy.errors import Deny
+from keyproxy.exchange import record
+from keyproxy.exchange.desk import Books, Desk, Job
+
+
+async def admit(
+    authorized: Authorized, desk: Desk, *, capture: bool, abandoned: Callable[[Admitted], None]
+) -> Admitted | Deny:
+    """Reserve and record, or say why not. Raises StoreError or AuditError: then nothing may leave.
+
+    `abandoned` is called when the client left while the desk was at work: the
+    exchange was admitted, and somebody must end it.
+    """
+    exchange_id, token_id, need = authorized.inbound.exchange_id, authorized.grant.token_id, authorized.need
+    digest = record.keyed_digest(authorized.digest_key, authorized.outbound.body.look())
+
+    def reserve(books: Books) -> Deny | None:
+        return books.store.reserve(exchange_id, token_id, need, now_us=books.now_us, audit_seq=books.seq)
+
+    job = await desk.submit(
+        Job(
+            change=reserve,
+            after=record.intent(authorized, digest),
+            undo=lambda books: books.store.settle(exchange_id, NOTHING),
+            bodies=((digest, authorized.outbound.body.look()),) if capture else (),
+            orphaned=lambda job: None if isinstance(job.result, Deny) else abandoned(_admitted(authorized, job.seq)),
+        )
+    )
+    return job.result if isinstance(job.result, Deny) else _admitted(authorized, job.seq)
+
+
+def _admitted(authorized: Authorized, intent_seq: int) -> Admitted:
+    return Admitted(
+        inbound=authorized.inbound,
+        grant=authorized.grant,
+        digest_key=authorized.digest_key,
+        need=authorized.need,
+        model=authorized.outbound.model,
+        stream=authorized.outbound.stream,
+        strip_usage=authorized.outbound.strip_usage,
+        intent_seq=intent_seq,
+    )

@@ -1,0 +1,64 @@
+"""Authenticated → Authorized: the body is parsed once, judged, pinned and re-serialised.
+
+The client's own bytes never go further than this file. Owns no state; the rules
+are core/policy's. Called by the journey.
+"""
+
+import asyncio
+from typing import Final
+
+from keyproxy.core import budget, strict_json
+from keyproxy.core.exchange import Authenticated, Authorized, Body, Outbound
+from keyproxy.core.grant import Endpoint, PromptMode
+from keyproxy.core.policy import chat
+from keyproxy.core.pricing import PriceTable
+from keyproxy.errors import Deny
+from keyproxy.exchange.record import keyed_digest
+
+OFF_LOOP_BYTES: Final = 128 * 1024  # about a millisecond of parsing: beyond it other requests would feel it
+
+
+async def authorize(
+    authenticated: Authenticated, raw: bytes, prices: PriceTable, *, refuse_model_mismatch: bool
+) -> Authorized | Deny:
+    """Say whether this body may be sent for this grant, and as what."""
+    grant = authenticated.grant
+    if Endpoint.CHAT_COMPLETIONS not in grant.endpoints:
+        return Deny("endpoint_not_allowed")
+    if grant.prompt_mode is not PromptMode.OPEN:
+        return Deny("prompt_not_allowed", f"This gateway does not serve prompt mode {grant.prompt_mode} yet.")
+    if len(raw) > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(_authorize, authenticated, raw, prices, refuse_model_mismatch)
+    return _authorize(authenticated, raw, prices, refuse_model_mismatch)
+
+
+def _authorize(
+    authenticated: Authenticated, raw: bytes, prices: PriceTable, refuse_model_mismatch: bool
+) -> Authorized | Deny:
+    inbound, grant, key = authenticated.inbound, authenticated.grant, authenticated.digest_key
+    body = strict_json.parse(raw)
+    if isinstance(body, Deny):
+        return body
+    request = chat.authorize(body, grant, refuse_model_mismatch=refuse_model_mismatch)
+    if isinstance(request, Deny):
+        return request
+    outbound = Outbound(
+        body=Body(chat.serialise(request.fields)),
+        model=request.model,
+        stream=request.stream,
+        strip_usage=request.strip_usage,
+        message_count=request.message_count,
+        output_tokens=request.output_tokens,
+        changes=request.changes,
+    )
+    return Authorized(
+        inbound=inbound,
+        grant=grant,
+        digest_key=key,
+        outbound=outbound,
+        client_digest=keyed_digest(key, raw),
+        idempotency_digest=inbound.idempotency_key and keyed_digest(key, inbound.idempotency_key.encode()),
+        need=budget.need(
+            outbound.body.size, outbound.message_count, outbound.output_tokens, prices.find(outbound.model)
+        ),
+    )

@@ -1,0 +1,302 @@
+"""The desk: the one thread that keeps the books.
+
+Owns the order in which the chain and the ledger are written, which is what makes
+kill -9 harmless. Nobody else may write either of them: the event loop hands in
+jobs and waits for the answer, so no disk ever stalls it. Called by every step that
+reserves, records or settles, and by the registry.
+
+For each batch of jobs:
+
+    records before  →  chain, one write(2)     an outcome, a mint, a revocation
+    ledger changes  →  one SQLite transaction  settle, reserve, mint, revoke
+    records after   →  chain, one write(2)     the intent of what was just admitted
+
+An outcome is therefore in the chain before its settlement, and a reservation in
+the ledger before its intent; exchange/recovery.py repairs the ledger from just that.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from keyproxy.audit.bodies import Bodies
+from keyproxy.audit.writer import Writer
+from keyproxy.errors import AuditError, Deny, KeyproxyError, StoreError
+from keyproxy.store import Store
+
+MAX_BATCH: Final = 256  # keeps a transaction in the low milliseconds
+MAX_WAITING: Final = 8192  # beyond this the disk has lost the race: say so instead of queueing on
+BACKLOG_RETRY_SECONDS: Final = 0.5
+CHECKPOINT_LOOK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line for the chain, not yet sealed."""
+
+    kind: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What a change is made with: the ledger, the moment, and the chain's last sequence number."""
+
+    store: Store
+    now_us: int
+    seq: int
+
+
+Change = Callable[[Books], Any]
+
+
+@dataclass(slots=True)
+class Job:
+    """One piece of bookkeeping, done in the order of its fields.
+
+    `change` may return a Deny: then nothing was changed and `after` is not written.
+    `undo` takes the change back when `after` cannot be written. `must_land` jobs
+    describe what has already happened; they are kept and retried until they are on
+    disk. `durable` jobs are answered after an fdatasync, `sign` jobs after a checkpoint.
+    `orphaned` is called, in the
+    loop, when the job was done but nobody waits for it any more.
+    """
+
+    before: tuple[Record, ...] = ()
+    change: Change | None = None
+    after: Record | None = None
+    undo: Change | None = None
+    bodies: tuple[tuple[str, bytes], ...] = ()
+    must_land: bool = False
+    durable: bool = False
+    sign: bool = False
+    orphaned: "Callable[[Job], None] | None" = None
+    recorded: bool = False
+    seq: int = 0
+    result: Any = None
+    fault: KeyproxyError | None = None
+    future: "asyncio.Future[Job] | None" = field(default=None, repr=False)
+
+
+class Desk:
+    """Start it with the ledger and the chain already repaired; `close` leaves both at rest."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        bodies: Bodies,
+        *,
+        now_us: Callable[[], int],
+        sync_window_seconds: float,
+        strict: bool,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._bodies = bodies
+        self._now_us = now_us
+        self._sync_window_seconds = sync_window_seconds
+        self._strict = strict
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._backlog: list[Job] = []
+        self._unsynced_since: float | None = None
+        self._signed_seq = writer.seq
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="keyproxy-desk", daemon=True)
+        self._thread.start()
+
+    @property
+    def behind(self) -> int:
+        """Jobs that describe the past and are not on disk yet; not 0 means: not ready."""
+        return len(self._backlog)
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """The chain's last sequence number and head, as of the last batch."""
+        return self._writer.seq, self._writer.head
+
+    def submit(self, job: Job) -> "asyncio.Future[Job]":
+        """Queue a job; the future gives the same job back, done, or raises what went wrong.
+
+        The job is carried out even if nobody waits for it any more.
+        """
+        job.future = self._loop.create_future()
+        if self._jobs.qsize() >= MAX_WAITING and not job.must_land:
+            job.future.set_exception(StoreError("the desk is saturated"))
+        else:
+            self._jobs.put(job)
+        return job.future
+
+    async def checkpoint(self) -> tuple[int, str]:
+        """Have the chain signed and synced as it stands; gives the checkpoint's number and the head after it.
+
+        Raises AuditError.
+        """
+        signed = Job(durable=True, sign=True)
+        await self.submit(signed)
+        return signed.result  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """Finish what is queued, write the clean checkpoint, and end the thread."""
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._writer.close(self._now_us())
+        self._store.close()
+
+    # below: the desk's own thread
+
+    def _run(self) -> None:
+        open_for_business = True
+        while open_for_business:
+            batch, open_for_business = self._collect()
+            if self._backlog:
+                batch, self._backlog = self._backlog + batch, []
+            if batch:
+                self._carry_out(batch)
+            self._rest(force=not open_for_business)
+
+    def _collect(self) -> tuple[list[Job], bool]:
+        batch: list[Job] = []
+        try:
+            job = self._jobs.get(timeout=self._patience())
+            while job is not None:
+                batch.append(job)
+                if len(batch) == MAX_BATCH:
+                    return batch, True
+                job = self._jobs.get_nowait()
+        except Empty:
+            return batch, True
+        return batch, False
+
+    def _patience(self) -> float | None:
+        """How long to wait for work before the next duty: a sync, a retry, a checkpoint, or none."""
+        if self._unsynced_since is not None:
+            return max(0.0, self._unsynced_since + self._sync_window_seconds - time.monotonic())
+        if self._backlog:
+            return BACKLOG_RETRY_SECONDS
+        return CHECKPOINT_LOOK_SECONDS if self._writer.seq != self._signed_seq else None
+
+    def _carry_out(self, batch: list[Job]) -> None:
+        self._write_before(batch)
+        ready = [job for job in batch if job.fault is None]
+        self._change(ready)
+        admitted = [job for job in ready if job.fault is None and not isinstance(job.result, Deny)]
+        self._write_after(admitted)
+        self._sign([job for job in ready if job.sign])
+        if self._strict or any(job.durable for job in batch):
+            self._sync(batch)
+        elif self._writer.unsynced and self._unsynced_since is None:
+            self._unsynced_since = time.monotonic()
+        self._keep_what_must_land(batch)
+        self._loop.call_soon_threadsafe(_answer, batch)
+
+    def _write_before(self, batch: list[Job]) -> None:
+        now_us = self._now_us()
+        pending = [job for job in batch if not job.recorded]
+        try:
+            for job in pending:
+                for name, body in job.bodies:
+                    self._bodies.keep(name, body)
+                for record in job.before:
+                    job.seq = self._writer.append(record.kind, record.data, now_us)
+            self._writer.flush()
+        except AuditError as fault:
+            for job in pending:
+                if job.before or job.bodies:
+                    job.fault = fault
+        else:
+            for job in pending:
+                job.recorded = True
+
+    def _change(self, batch: list[Job]) -> None:
+        changing = [job for job in batch if job.change is not None]
+        if not changing:
+            return
+        books = Books(self._store, self._now_us(), self._writer.seq)
+        try:
+            with self._store.transaction():
+                for job in changing:
+                    job.result = job.change(books)  # type: ignore[misc]
+                self._store.set_applied_seq(books.seq)
+        except StoreError as fault:
+            for job in changing:
+                job.fault = fault
+
+    def _write_after(self, batch: list[Job]) -> None:
+        now_us = self._now_us()
+        following = [job for job in batch if job.after is not None]
+        try:
+            for job in following:
+                job.seq = self._writer.append(job.after.kind, job.after.data, now_us)  # type: ignore[union-attr]
+            self._writer.flush()
+        except AuditError as fault:
+            for job in following:
+                job.fault = fault
+                if job.undo is not None:
+                    self._backlog.append(Job(change=job.undo, must_land=True, recorded=True))
+
+    def _sign(self, asking: list[Job]) -> None:
+        """A checkpoint for whoever asked for one; the jobs' result is its number and the head after it."""
+        if not asking:
+            return
+        try:
+            self._checkpoint()
+        except AuditError as fault:
+            for job in asking:
+                job.fault = fault
+        else:
+            for job in asking:
+                job.result = self.head
+
+    def _checkpoint(self) -> None:
+        self._writer.checkpoint(self._now_us())
+        self._writer.flush()
+        self._signed_seq = self._writer.seq
+
+    def _sync(self, batch: list[Job]) -> None:
+        try:
+            self._writer.sync()
+            self._unsynced_since = None
+        except AuditError as fault:
+            for job in batch:
+                job.fault = job.fault or fault
+
+    def _keep_what_must_land(self, batch: list[Job]) -> None:
+        self._backlog += [_again(job) for job in batch if job.must_land and job.fault is not None]
+
+    def _rest(self, *, force: bool) -> None:
+        due = self._unsynced_since is not None and (
+            time.monotonic() >= self._unsynced_since + self._sync_window_seconds
+        )
+        try:
+            if self._writer.checkpoint_due(self._now_us()):
+                self._checkpoint()
+                due = True
+            if due or force:
+                self._writer.sync()
+                self._unsynced_since = None
+        except AuditError:
+            # The next batch meets the same disk and answers 503; here nobody is waiting.
+            self._unsynced_since = time.monotonic()
+
+
+def _again(job: Job) -> Job:
+    """The same job without its waiter, to be tried in the next batch."""
+    return Job(before=job.before, change=job.change, bodies=job.bodies, must_land=True, recorded=job.recorded)
+
+
+def _answer(batch: list[Job]) -> None:
+    for job in batch:
+        if job.future is None:
+            continue
+        if job.future.done():
+            if job.orphaned is not None and job.fault is None:
+                job.orphaned(job)
+        elif job.fault is not None:
+            job.future.set_exception(job.fault)
+        else:
+            job.future.set_result(job)

@@ -1,0 +1,73 @@
+"""What happens after the client has left: a short look for the usage, then the end.
+
+Owns the exchanges that nobody waits for any more. The provider's answer is read for
+half a second, since it often holds the usage by then, and its connection is closed
+within a second in all; without usage the reservation is the charge. Called by the
+journey; drained at shutdown.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from keyproxy.core.exchange import Completed, Ending
+from keyproxy.errors import KeyproxyError
+from keyproxy.exchange.course import Course
+from keyproxy.upstream.client import UpstreamFault
+
+
+class Drains:
+    """At most `at_once` answers are read at once; any more are closed unread. `settle` records and books."""
+
+    def __init__(
+        self,
+        settle: Callable[[Completed], Awaitable[Any]],
+        *,
+        at_once: int,
+        seconds: float,
+    ) -> None:
+        self._settle = settle
+        self._at_once = at_once
+        self._seconds = seconds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def adopt(self, course: Course, ending: Ending) -> None:
+        """Take over an exchange whose client has left. It is settled even if this is never waited for."""
+        reads = course.answer is not None and course.answer.status == 200 and len(self._tasks) < self._at_once
+        task = asyncio.create_task(self._see_off(course, ending, reads=reads))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Until all are settled."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _see_off(self, course: Course, ending: Ending, *, reads: bool) -> None:
+        if reads:
+            await self._read_on(course)
+        course.let_go()
+        with contextlib.suppress(KeyproxyError):  # not on disk yet: the desk goes on trying, and is not ready
+            await self._settle(course.completed(ending))
+
+    async def _read_on(self, course: Course) -> None:
+        answer, tap = course.answer, course.tap
+        assert answer is not None
+        try:
+            async with asyncio.timeout(self._seconds):
+                while tap.terminal is None and tap.fault is None:
+                    chunk = await answer.read()
+                    if course.admitted.stream:
+                        tap.feed(chunk)
+                    else:
+                        course.body += chunk
+                    if not chunk:
+                        break
+            if not course.admitted.stream:
+                tap.whole(bytes(course.body))
+        except (TimeoutError, UpstreamFault):
+            return

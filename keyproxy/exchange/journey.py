@@ -1,0 +1,143 @@
+"""One exchange, in order, on one page.
+
+    Inbound → Authenticated → Authorized → Admitted → Completed → Recorded → Settled
+
+Owns the sequence and nothing else: each step has a file of its name beside this
+one. Two things are true at every line: nothing leaves before its intent is in the
+record, and whatever was admitted is settled exactly once, though the client may
+vanish at any byte. Called by the gateway for each model call.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from keyproxy.core.exchange import Admitted, Authenticated, Authorized, Ending, Inbound
+from keyproxy.core.pricing import PriceTable
+from keyproxy.errors import AuditError, Deny, KeyproxyError
+from keyproxy.exchange import record, refusals
+from keyproxy.exchange.admit import admit
+from keyproxy.exchange.authenticate import authenticate
+from keyproxy.exchange.authorize import authorize
+from keyproxy.exchange.course import Course
+from keyproxy.exchange.desk import Desk, Job
+from keyproxy.exchange.drains import Drains
+from keyproxy.exchange.forward import ClientGoneError, Forwarder
+from keyproxy.exchange.registry import Registry
+from keyproxy.exchange.replays import Flight, Repeat, Replays
+from keyproxy.exchange.reply import EVENT_STREAM, Relay, Reply
+from keyproxy.exchange.settle import Settlement
+from keyproxy.exchange.watch import Watch
+
+
+@dataclass(slots=True)
+class Journey:
+    """The steps, and what they work with. `set_out` makes the course of an admitted exchange from its body."""
+
+    desk: Desk
+    registry: Registry
+    prices: PriceTable
+    replays: Replays
+    forwarder: Forwarder
+    settlement: Settlement
+    drains: Drains
+    watch: Watch
+    set_out: Callable[[Admitted, bytes], Course]
+    now_us: Callable[[], int]
+    capture: bool
+    refuse_model_mismatch: bool
+    in_flight: int = 0
+    closing: bool = False
+
+    def use_prices(self, prices: PriceTable) -> None:
+        """From the next request on."""
+        self.prices = prices
+        self.settlement.use_prices(prices)
+
+    async def identify(self, inbound: Inbound) -> Authenticated | Deny:
+        """Inbound → Authenticated. Nothing of the body has been waited for."""
+        try:
+            return await authenticate(inbound, self.registry, self.now_us)
+        except KeyproxyError as fault:
+            return _unwritable(fault)
+
+    async def travel(self, authenticated: Authenticated, raw: bytes, relay: Relay) -> Reply:
+        """Authenticated → Settled. The reply is the answer, or the withheld end of one that was relayed."""
+        authorized = await authorize(
+            authenticated, raw, self.prices, refuse_model_mismatch=self.refuse_model_mismatch
+        )
+        del raw  # no frame that waits keeps a body alive
+        if isinstance(authorized, Deny):
+            return self._refused(authenticated, authorized)
+        repeat = await self.replays.recall(authorized)
+        if isinstance(repeat, Deny):
+            return self._refused(authenticated, repeat)
+        if repeat is not None:
+            return await self._repeated(authorized, repeat)
+        flight = self.replays.begin(authorized)
+        self.in_flight += 1
+        try:
+            return await self._venture(authorized, flight, relay)
+        finally:
+            self.in_flight -= 1
+            self.replays.end(flight)
+
+    async def _venture(self, authorized: Authorized, flight: Flight, relay: Relay) -> Reply:
+        """Authorized → Admitted → Completed → Settled."""
+        try:
+            admitted = await admit(authorized, self.desk, capture=self.capture, abandoned=self._abandoned)
+        except KeyproxyError as fault:
+            admitted = _unwritable(fault)
+        if isinstance(admitted, Deny):
+            return self._refused(authorized, admitted)
+        course = self.set_out(admitted, authorized.outbound.body.take())
+        try:
+            completed, reply = await self.forwarder.forward(course, relay)
+        except (asyncio.CancelledError, ClientGoneError):
+            self.drains.adopt(course, Ending.ABORTED if self.closing else Ending.CLIENT_GONE)
+            raise
+        except BaseException:
+            self.drains.adopt(course, Ending.ABORTED)  # our own fault must not cost the books their balance
+            raise
+        if completed.ending is Ending.COMPLETE:
+            self.replays.answered(flight, reply, course.tap.copy())
+        try:
+            await self.settlement.settle(completed)
+        except KeyproxyError as fault:
+            return _unrecorded(reply, fault)
+        finally:
+            course.let_go()
+        return reply
+
+    async def _repeated(self, authorized: Authorized, repeat: Repeat) -> Reply:
+        inbound, grant = authorized.inbound, authorized.grant
+        mark = record.replay(
+            inbound.exchange_id, repeat.of, trial=grant.trial, token=grant.token_id, joined=repeat.joined
+        )
+        try:
+            await self.desk.submit(Job(before=(mark,)))
+        except KeyproxyError as fault:
+            return self._refused(authorized, _unwritable(fault))
+        self.watch.repeated(inbound, repeat.of, joined=repeat.joined)
+        return repeat.reply
+
+    def _abandoned(self, admitted: Admitted) -> None:
+        """The client left while the desk was at work: admitted, and never sent."""
+        self.drains.adopt(self.set_out(admitted, b""), Ending.NOT_SENT)
+
+    def _refused(self, known: Authenticated | Authorized, deny: Deny) -> Reply:
+        self.watch.denied(known.inbound, deny, known.grant)
+        return refusals.reply(deny)
+
+
+def _unwritable(fault: KeyproxyError) -> Deny:
+    code = "audit_unavailable" if isinstance(fault, AuditError) else "store_unavailable"
+    return Deny(code, retry_after_seconds=1)
+
+
+def _unrecorded(reply: Reply, fault: KeyproxyError) -> Reply:
+    """The outcome is not in the record, so the answer may not end well, though it was paid for."""
+    code = _unwritable(fault).code
+    if reply.content_type == EVENT_STREAM:
+        return Reply(reply.status, EVENT_STREAM, reply.headers, refusals.broken_event(code))
+    return refusals.reply(Deny(code, final=True))

@@ -1,0 +1,98 @@
+"""Tokens and what they are worth: minting, looking up, revoking.
+
+Owns the cache of grants, which saves a request one look-up in the ledger and
+decides nothing: a reservation is refused in the ledger itself once a token is
+revoked, expired or closed. Called by authenticate and by the control plane.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cachetools import TTLCache
+
+from keyproxy.core import token
+from keyproxy.core.grant import Grant
+from keyproxy.exchange.desk import Desk, Job, Record
+from keyproxy.store import Found, Store
+
+CACHE_SECONDS: Final = 5.0
+CACHE_ENTRIES: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """The only moment at which a whole token exists outside its container."""
+
+    token: str
+    grant: Grant
+
+
+class Registry:
+    """`random_bytes(n)` must be cryptographically random; `monotonic` is in seconds."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        random_bytes: Callable[[int], bytes],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._desk = desk
+        self._random_bytes = random_bytes
+        self._cache: TTLCache[bytes, Found] = TTLCache(CACHE_ENTRIES, CACHE_SECONDS, timer=monotonic)
+
+    async def find(self, text: str) -> Found | None:
+        """The grant behind a well-formed token, live or not; None for one that was never minted."""
+        digest = token.digest(text)
+        found = self._cache.get(digest)
+        if found is not None:
+            return found
+        job = await self._desk.submit(Job(change=lambda books: books.store.find(digest)))
+        if job.result is not None:
+            self._cache[digest] = job.result
+        return job.result  # type: ignore[no-any-return]
+
+    async def mint(self, role: token.Role, make_grant: Callable[[str], Grant]) -> Minted:
+        """Make a token and its grant; the record holds the mint before this returns.
+
+        `make_grant(token_id)` gives the grant. Raises AuditError or StoreError.
+        """
+        text = token.mint(role, self._random_bytes)
+        grant = make_grant(token.token_id(text))
+        trial_key = self._random_bytes(32)
+        digest = token.digest(text)
+        await self._desk.submit(
+            Job(
+                before=(Record("mint", grant.to_wire()),),
+                change=lambda books: books.store.mint(grant, digest, trial_key=trial_key),
+                durable=True,
+            )
+        )
+        return Minted(text, grant)
+
+    async def revoke(self, grant: Grant, reason: str) -> bool:
+        """End a token: True when it was live. The very next request is refused.
+
+        Raises AuditError or StoreError when the revocation is not durable; it may
+        then be in force all the same, which the caller must say.
+        """
+        token_id = grant.token_id
+        record = Record("revoke", {"token": token_id, "trial": grant.trial, "reason": reason})
+        try:
+            job = await self._desk.submit(
+                Job(before=(record,), change=lambda books: books.store.revoke(token_id, books.now_us), durable=True)
+            )
+        finally:
+            self.forget(token_id)
+        return bool(job.result)
+
+    def forget(self, token_id: str) -> None:
+        """Drop what is cached of a token, so that its next use reads the ledger."""
+        for digest in [key for key, found in self._cache.items() if found.grant.token_id == token_id]:
+            self._cache.pop(digest, None)
+
+    async def read(self, question: Callable[[Store], Any]) -> Any:
+        """Ask the ledger something, on its own thread. The question must not write."""
+        job = await self._desk.submit(Job(change=lambda books: question(books.store)))
+        return job.result

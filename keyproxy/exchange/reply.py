@@ -1,0 +1,37 @@
+"""What goes back to the client, before HTTP: a status, a few headers, the bytes.
+
+Owns the value alone. Made by forward and by the journey's refusals, carried out
+by the gateway, held for repeats by replays.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+JSON = "application/json"
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer, or the withheld end of one whose events have been relayed already.
+
+    `clean` is false when the answer broke off after its first byte: the connection
+    must then not end as if all were well.
+    """
+
+    status: int
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    clean: bool = True
+
+
+class Relay(Protocol):
+    """Where a stream's events go while the exchange is still under way; the gateway has it."""
+
+    async def begin(self, headers: Iterable[tuple[str, str]]) -> None:
+        """Send the 200 and its headers. Nothing can be refused after this."""
+
+    async def events(self, events: list[bytes]) -> None:
+        """Send whole events, and wait while the client is slow. Raises ConnectionError when it is gone."""

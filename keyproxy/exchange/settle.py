@@ -1,0 +1,68 @@
+"""Completed → Recorded → Settled: the outcome goes into the record, then the reservation becomes a charge.
+
+Both happen at the desk, in that order, and are carried out even if nobody waits
+any more. Called by the journey when an answer is whole, and by drains when its
+client has left.
+"""
+
+from keyproxy.core import budget
+from keyproxy.core.exchange import Completed, Recorded, Settled
+from keyproxy.core.pricing import PriceTable
+from keyproxy.exchange import record
+from keyproxy.exchange.desk import Books, Desk, Job
+from keyproxy.exchange.registry import Registry
+from keyproxy.exchange.watch import Watch
+
+
+class Settlement:
+    """Ends exchanges. One for the life of a process."""
+
+    def __init__(self, desk: Desk, registry: Registry, prices: PriceTable, watch: Watch) -> None:
+        self._desk = desk
+        self._registry = registry
+        self._prices = prices
+        self._watch = watch
+
+    def use_prices(self, prices: PriceTable) -> None:
+        """From now on; what was reserved at other prices is settled at these."""
+        self._prices = prices
+
+    async def settle(self, completed: Completed) -> Settled:
+        """Return when both are written. Raises AuditError or StoreError when they are not yet; the desk goes on trying."""
+        admitted = completed.admitted
+        exchange_id, trial, token_id = admitted.inbound.exchange_id, admitted.grant.trial, admitted.grant.token_id
+        charge, alarms = budget.charge(
+            admitted.need,
+            reached=completed.reached,
+            status=completed.status,
+            usage=completed.usage,
+            price=self._prices.find(admitted.model),
+            service_tier=completed.service_tier,
+        )
+        alarms = (*completed.alarms, *alarms)
+        overrun = budget.OVER_RESERVATION in alarms
+
+        def book(books: Books) -> bool:
+            if overrun:
+                books.store.close_grant(token_id, budget.OVER_RESERVATION)
+            return books.store.settle(exchange_id, charge)
+
+        records = [record.alarm(code, request_id=exchange_id, trial=trial, token=token_id) for code in alarms]
+        job = Job(
+            before=(*records, record.outcome(completed, charge)),
+            change=book,
+            bodies=_bodies(completed),
+            must_land=True,
+        )
+        landed = self._desk.submit(job)
+        self._watch.finished(completed, charge, alarms)
+        await landed
+        if overrun:
+            self._registry.forget(token_id)
+        return Settled(Recorded(completed, charge, job.seq), alarms)
+
+
+def _bodies(completed: Completed) -> tuple[tuple[str, bytes], ...]:
+    if completed.body is None or completed.response_digest is None:
+        return ()
+    return ((completed.response_digest, completed.body),)

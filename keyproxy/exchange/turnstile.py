@@ -1,0 +1,123 @@
+"""The turnstile before the provider: how many may pass at once, and who waits.
+
+Owns the one queue of the data path. A class is (role, model): a 429 with
+Retry-After slows its whole class and never one trial alone, and those who wait are
+let through one trial after the other, so that a trial with many requests cannot
+starve the rest. Must not know HTTP. Called by forward before each attempt.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from keyproxy.errors import Deny
+
+MAX_SLOWING_SECONDS: Final = 10.0
+
+Lane = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Class:
+    """One class's waiters by trial, the next trial first."""
+
+    opens_at: float = 0.0
+    waiting: "OrderedDict[str, deque[asyncio.Future[None]]]" = field(default_factory=OrderedDict)
+    timer: asyncio.TimerHandle | None = None
+
+
+class Turnstile:
+    """`capacity` exchanges at once; at most `queue_length` wait, each for at most `wait_seconds`."""
+
+    def __init__(
+        self, *, capacity: int, queue_length: int, wait_seconds: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._free = capacity
+        self._queue_length = queue_length
+        self._wait_seconds = wait_seconds
+        self._monotonic = monotonic
+        self._classes: OrderedDict[Lane, _Class] = OrderedDict()
+        self.waiting = 0
+
+    async def enter(self, key: Lane, trial: str) -> Deny | None:
+        """Pass, or wait one's turn. A Deny means: nothing was taken, ask again later."""
+        lane = self._classes.get(key)
+        if lane is None:
+            lane = self._classes[key] = _Class()
+        if self._free and not lane.waiting and lane.opens_at <= self._monotonic():
+            self._free -= 1
+            return None
+        if self.waiting >= self._queue_length:
+            return _overloaded()
+        return await self._wait(lane, trial)
+
+    def leave(self) -> None:
+        """Give the place back; whoever is next takes it."""
+        self._free += 1
+        self._let_through()
+
+    def slow(self, key: Lane, seconds: float) -> None:
+        """Close a class for as long as the provider said, at most ten seconds."""
+        lane = self._classes.setdefault(key, _Class())
+        lane.opens_at = max(lane.opens_at, self._monotonic() + min(seconds, MAX_SLOWING_SECONDS))
+
+    async def _wait(self, lane: _Class, trial: str) -> Deny | None:
+        turn = asyncio.get_running_loop().create_future()
+        lane.waiting.setdefault(trial, deque()).append(turn)
+        self.waiting += 1
+        self._let_through()
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await turn
+        except TimeoutError:
+            if not turn.cancelled():
+                return None  # the turn came in the very same moment
+            return _overloaded()
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.leave()
+            raise
+        finally:
+            if turn.cancelled():
+                self._forget(lane, trial, turn)
+        return None
+
+    def _forget(self, lane: _Class, trial: str, turn: "asyncio.Future[None]") -> None:
+        self.waiting -= 1
+        turns = lane.waiting[trial]
+        turns.remove(turn)
+        if not turns:
+            del lane.waiting[trial]
+
+    def _let_through(self) -> None:
+        while self._free:
+            key = next((key for key, lane in self._classes.items() if lane.waiting and self._is_open(lane)), None)
+            if key is None:
+                return
+            self._classes.move_to_end(key)  # the other classes come first next time
+            self._free -= 1
+            self.waiting -= 1
+            self._next(self._classes[key]).set_result(None)
+
+    def _is_open(self, lane: _Class) -> bool:
+        delay = lane.opens_at - self._monotonic()
+        if delay > 0 and lane.timer is None:
+            lane.timer = asyncio.get_running_loop().call_later(delay, self._wake, lane)
+        return delay <= 0
+
+    def _wake(self, lane: _Class) -> None:
+        lane.timer = None
+        self._let_through()
+
+    def _next(self, lane: _Class) -> "asyncio.Future[None]":
+        trial, turns = lane.waiting.popitem(last=False)
+        turn = turns.popleft()
+        if turns:
+            lane.waiting[trial] = turns  # to the end: the other trials come first
+        return turn
+
+
+def _overloaded() -> Deny:
+    return Deny("overloaded", retry_after_seconds=1)

@@ -1,0 +1,47 @@
+"""Our replies as HTTP responses.
+
+Owns the headers that every response of the data plane bears, refusals of the parser
+included: the exchange id, and no banner. Called by all of this room.
+"""
+
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.web_response import StreamResponse
+
+from keyproxy.errors import Deny
+from keyproxy.exchange import refusals
+from keyproxy.exchange.reply import Reply
+
+REQUEST_ID: Final = "x-request-id"
+
+
+class DataRequest(web.BaseRequest):
+    """A request of the data plane. `exchange_id` is ours, whatever the client calls it."""
+
+    exchange_id: str = ""
+    recognised: bool = False
+
+    async def _prepare_hook(self, response: StreamResponse) -> None:
+        """aiohttp's hook before headers are written: the one place that no response can bypass."""
+        response.headers.pop("Server", None)
+        response.headers[REQUEST_ID] = self.exchange_id
+
+
+def to_response(reply: Reply) -> web.Response:
+    """A whole reply."""
+    headers = dict(reply.headers)
+    headers["Content-Type"] = reply.content_type
+    return web.Response(status=reply.status, body=reply.body, headers=headers)
+
+
+def refusal(deny: Deny, *, allow: str | None = None) -> web.Response:
+    """A Deny as a response. The connection ends with it where the request's framing can no longer be trusted."""
+    response = to_response(refusals.reply(deny))
+    if allow is not None:
+        response.headers["Allow"] = allow
+    return response
+
+
+def json_response(value: dict[str, Any]) -> web.Response:
+    return web.json_response(value)

@@ -1,0 +1,151 @@
+"""The door: what is checked before a request is believed, in this order.
+
+    framing   HTTP/1.1, one Host, one way to tell the length        400 505
+    route     the exact target, as it was sent                      404
+    method                                                          405
+    credential  one, as `Authorization: Bearer`                     401
+    query     none                                                  400
+
+Owns the order. Whatever ends here has not been recognised and counts against its
+source. Then calls.py reads the body and hands over to the exchange.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from aiohttp import HttpVersion10, HttpVersion11, web
+
+from keyproxy.core.exchange import Authenticated, Inbound
+from keyproxy.errors import Deny
+from keyproxy.exchange.journey import Journey
+from keyproxy.gateway.answers import DataRequest, refusal
+from keyproxy.gateway.body import discard
+from keyproxy.gateway.flood import Strangers
+
+Call = Callable[[DataRequest, Authenticated], Awaitable[web.StreamResponse]]
+
+# RFC 3986 section 3.2.2: a name, an IPv4 address or a bracketed IPv6 address, and a port.
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
+_OTHER_CREDENTIALS: Final = ("x-api-key", "api-key", "proxy-authorization", "cookie")
+_QUERY_CREDENTIAL: Final = re.compile(r"(?:^|[&;])(?:api[_-]?key|key|token|access_token|authorization)=", re.IGNORECASE)
+_PRINTABLE: Final = re.compile(r"[!-~]{1,128}", re.ASCII)
+_NO_TOKEN: Final = Deny("invalid_api_key")
+
+
+class Door:
+    """`calls` maps a target and a method to a call; `open_calls` need no credential."""
+
+    def __init__(
+        self,
+        calls: Mapping[str, Mapping[str, Call]],
+        health: Mapping[str, Callable[[], web.Response]],
+        journey: Journey,
+        strangers: Strangers,
+        *,
+        now_us: Callable[[], int],
+        is_open: Callable[[], bool],
+    ) -> None:
+        self._calls = calls
+        self._health = health
+        self._journey = journey
+        self._strangers = strangers
+        self._now_us = now_us
+        self._is_open = is_open
+
+    async def __call__(self, request: DataRequest) -> web.StreamResponse:
+        target, _, query = request.raw_path.partition("?")
+        refused = _misframed(request)
+        if refused is not None:
+            return await self._turn_away(request, refused)
+        if target in self._health:
+            return self._health[target]() if request.method == "GET" else await self._wrong_method(request, {"GET": None})
+        methods = self._calls.get(target)
+        if methods is None:
+            return await self._turn_away(request, _NOT_FOUND)
+        call = methods.get(request.method)
+        if call is None:
+            return await self._wrong_method(request, methods)
+        if not self._is_open():
+            return await self._turn_away(request, Deny("shutting_down", retry_after_seconds=1))
+        authenticated = await self._identify(request, query)
+        if isinstance(authenticated, Deny):
+            return await self._turn_away(request, authenticated)
+        request.recognised = True
+        if query:
+            return await self._turn_away(request, Deny("query_not_allowed"))
+        return await call(request, authenticated)
+
+    async def _identify(self, request: DataRequest, query: str) -> Authenticated | Deny:
+        headers = request.headers
+        credentials = headers.getall("Authorization", ())
+        if len(credentials) != 1 or not credentials[0].startswith("Bearer "):
+            return _NO_TOKEN
+        if any(name in headers for name in _OTHER_CREDENTIALS) or _QUERY_CREDENTIAL.search(query):
+            return _NO_TOKEN
+        inbound = Inbound(
+            exchange_id=request.exchange_id,
+            received_at_us=self._now_us(),
+            credential=credentials[0].removeprefix("Bearer "),
+            source=request.remote or "",
+            retry_count=_whole_number(headers.get("x-stainless-retry-count", "")),
+            idempotency_key=headers.get("Idempotency-Key"),
+            client_request_id=_printable(headers.get("x-request-id", "")),
+        )
+        return await self._journey.identify(inbound)
+
+    async def _wrong_method(self, request: DataRequest, methods: Mapping[str, object]) -> web.StreamResponse:
+        return await self._turn_away(request, Deny("method_not_allowed"), allow=", ".join(sorted(methods)))
+
+    async def _turn_away(self, request: DataRequest, deny: Deny, allow: str | None = None) -> web.StreamResponse:
+        """Answer at once, take in a little of what still comes, and close."""
+        if not request.recognised and not self._strangers.may_ask(request.remote or ""):
+            deny, allow = Deny("rate_limit_exceeded", "Too many requests without a valid token.", retry_after_seconds=1), None
+        self._journey.watch.turned_away(deny.code)
+        return await send_early(request, refusal(deny, allow=allow))
+
+
+async def send_early(request: DataRequest, response: web.Response) -> web.Response:
+    """Send a refusal before the body was read; the connection ends after it if a body is still to come."""
+    if not request.content.is_eof():
+        response.force_close()
+        await response.prepare(request)
+        await response.write_eof()
+        await discard(request)
+    return response
+
+
+_NOT_FOUND: Final = Deny(
+    "not_found", "There is no such route on this gateway; the base URL ends in /v1, once: http://HOST:PORT/v1"
+)
+
+
+def _misframed(request: DataRequest) -> Deny | None:
+    """What aiohttp's parser lets through and we do not."""
+    headers = request.headers
+    if request.version != HttpVersion11:
+        if request.version != HttpVersion10:
+            return Deny("http_version_not_supported")
+        if "Transfer-Encoding" in headers:  # RFC 9112 section 6.1: HTTP/1.0 does not have it
+            return Deny("bad_request")
+        if "Host" not in headers:
+            return None
+    hosts = headers.getall("Host", ())
+    if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:
+        return Deny("bad_request", "Send exactly one valid Host header.")
+    if "Transfer-Encoding" in headers and ("Content-Length" in headers or not _is_chunked(headers.getall("Transfer-Encoding"))):
+        return Deny("bad_request", "Send either a Content-Length or Transfer-Encoding: chunked.")
+    expect = headers.get("Expect")
+    return Deny("bad_request", "Only Expect: 100-continue is met.") if expect and expect.lower() != "100-continue" else None
+
+
+def _is_chunked(codings: list[str]) -> bool:
+    return len(codings) == 1 and codings[0].strip().lower() == "chunked"
+
+
+def _whole_number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 4 else 0
+
+
+def _printable(text: str) -> str | None:
+    return text if _PRINTABLE.fullmatch(text) else None

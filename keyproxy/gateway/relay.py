@@ -1,0 +1,37 @@
+"""A stream's way out: whole events, as they come.
+
+Owns one streaming response. It is begun with the first event, so that a provider
+that fails before it can still be answered with a status. Used by forward through
+the `Relay` protocol, and ended by calls.
+"""
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from keyproxy.exchange.reply import EVENT_STREAM, Reply
+from keyproxy.gateway.answers import to_response
+
+
+class EventRelay:
+    """The client's side of one exchange."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._response: web.StreamResponse | None = None
+
+    async def begin(self, headers: Iterable[tuple[str, str]]) -> None:
+        response = web.StreamResponse(headers={**dict(headers), "Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"})
+        await response.prepare(self._request)
+        self._response = response
+
+    async def events(self, events: list[bytes]) -> None:
+        assert self._response is not None
+        await self._response.write(b"".join(events))
+
+    async def finish(self, reply: Reply) -> web.StreamResponse:
+        """The withheld end of a stream that was begun, or the whole reply."""
+        if self._response is None:
+            return to_response(reply)
+        await self._response.write_eof(reply.body)
+        return self._response

@@ -1,0 +1,151 @@
+"""Connections of the data plane.
+
+Owns what aiohttp leaves open: how many connections a source may hold, how long an
+unfinished head may stay, and how the parser's own refusals look. Requests go to
+the door. Built by `serve`; tests build the very same on a real socket.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_response import StreamResponse
+
+from keyproxy.errors import Deny
+from keyproxy.exchange.refusals import reply
+from keyproxy.gateway.answers import DataRequest, refusal
+from keyproxy.gateway.flood import Connections, Strangers
+
+MAX_LINE_BYTES: Final = 8190
+KEEPALIVE_SECONDS: Final = 120.0  # longer than any client's pool keeps a connection, so that we never close first
+log = structlog.get_logger("keyproxy.gateway")
+
+
+class DataServer(web.Server):
+    """aiohttp's low-level server with our connections. `door` answers requests."""
+
+    def __init__(
+        self,
+        door: Callable[[DataRequest], Awaitable[StreamResponse]],
+        *,
+        connections: Connections,
+        strangers: Strangers,
+        head_deadline_seconds: float,
+    ) -> None:
+        super().__init__(
+            door,
+            request_factory=self._make,
+            handler_cancellation=True,  # off by default; without it a client that leaves goes on costing money
+        )
+        self.sources = connections
+        self.strangers = strangers
+        self.head_deadline_seconds = head_deadline_seconds
+
+    def __call__(self) -> RequestHandler:
+        return Connection(
+            self,
+            loop=self._loop,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=0,  # the door discards, within bounds, what a refused client still sends
+            auto_decompress=False,  # encoded bodies are refused, so nothing here may inflate
+            access_log=None,  # type: ignore[arg-type]  # one line an exchange is written where it ends
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
+            logger=log,
+        )
+
+    def _make(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> DataRequest:
+        request = DataRequest(message, payload, protocol, writer, task, self._loop)
+        request.exchange_id = new_exchange_id()
+        return request
+
+
+class Connection(RequestHandler):
+    """One client's connection."""
+
+    __slots__ = ("_head_timer", "_server", "_source")
+
+    def __init__(self, server: DataServer, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._server = server
+        self._source: str | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        source = peer[0] if isinstance(peer, tuple) else ""
+        if self._server.sources.take(source):
+            self._source = source
+        else:
+            transport.abort()  # type: ignore[attr-defined]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._head_arrived()
+        if self._source is not None:
+            self._server.sources.give_back(self._source)
+            self._source = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages or self._request_in_progress:
+            self._head_arrived()
+        elif self._head_timer is None:
+            self._expect_head()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> StreamResponse:
+        """What the parser refuses, and what we failed at: our shape, no echo, and the connection ends."""
+        if status < 500:
+            deny = Deny("header_too_large" if isinstance(exc, LineTooLong) else "bad_request")
+            if not self._server.strangers.may_ask(request.remote or ""):
+                deny = Deny("rate_limit_exceeded", retry_after_seconds=1)
+        else:
+            deny = Deny("internal_error")
+            log.error("request.failed", request_id=getattr(request, "exchange_id", None), exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer had begun")
+        response = refusal(deny)
+        response.force_close()
+        return response
+
+    def _expect_head(self) -> None:
+        self._head_timer = self._loop.call_later(self._server.head_deadline_seconds, self._head_overdue)
+
+    def _head_arrived(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_overdue(self) -> None:
+        self._head_timer = None
+        if self.transport is not None and not self._request_in_progress and not self._messages:
+            self.transport.write(_late(new_exchange_id()))
+            self.force_close()
+
+
+def new_exchange_id() -> str:
+    """`kpx_` and 128 random bits in hex: unique, and no secret."""
+    return f"kpx_{os.urandom(16).hex()}"
+
+
+def _late(exchange_id: str) -> bytes:
+    """A refusal for which there is no request yet, as bytes."""
+    answer = reply(Deny("request_timeout"))
+    head = (
+        f"HTTP/1.1 408 Request Timeout\r\nContent-Type: {answer.content_type}\r\nx-request-id: {exchange_id}\r\n"
+        f"x-should-retry: false\r\nContent-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + answer.body
