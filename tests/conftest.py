@@ -12,6 +12,7 @@ from support.upstream import Upstream
 
 if TYPE_CHECKING:
     from support.gateway import GatewayProcess
+    from support.inprocess import Gateway
 
 _TOOLBOX = pytest.StashKey[Toolbox]()
 
@@ -44,6 +45,15 @@ def _loopback_only() -> Iterator[None]:
 async def upstream() -> AsyncIterator[Upstream]:
     async with Upstream() as server:
         yield server
+
+
+@pytest.fixture
+async def gateway(upstream: Upstream, tmp_path: Path) -> "AsyncIterator[Gateway]":
+    """The gateway in this process, with its defaults, in front of `upstream`."""
+    from support.inprocess import running_gateway
+
+    async with running_gateway(tmp_path / "state", upstream.base_url) as running:
+        yield running
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@
     checkpoint  what is signed, and what a signature proves
     walk        follows the links and says where they do not fit
     verify      names every fault with a code of its own
+    findings    the codes, and the report
     export      the whole record, or one trial's, for someone else
 
 Synchronous and single-threaded: one thread owns the writer. Nothing here forwards,

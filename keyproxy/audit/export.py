@@ -50,7 +50,7 @@ def export(state: Path, trial: str | None = None) -> Export | None:
             end = seq if end < last else end
     if not end:
         return None
-    left_out = sum(1 for line in lines(state, end) if trial is None or _belongs(line, trial))
+    left_out = sum(1 for line in lines(state, end + 1) if trial is None or _belongs(line, trial))
     return Export(state, trial, start, end, left_out)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from keyproxy.audit import checkpoint
 from keyproxy.audit.keys import PublicKey
-from keyproxy.audit.segments import RawLine, kind_is, lines_from, parsed, segments, sync_directory
+from keyproxy.audit.segments import RawLine, kind_is, lines_from, parsed, segments, seq_of, sync_directory
 from keyproxy.core.chain import GENESIS, Line
 from keyproxy.errors import AuditError
 
@@ -44,6 +44,8 @@ def find_end(state: Path, key: PublicKey) -> End:
     end, seen = End(), _Seen()
     for index, path in enumerate(paths):
         for raw in lines_from(path, 0, 1):
+            if raw.number == 1 and raw.whole and seq_of(raw) != int(path.stem):
+                raise AuditError(f"{path.name} begins with record {seq_of(raw)}, and must bear its number")
             _note(index, raw, end, seen)
     _check_from_checkpoint(paths, seen.signed_at, end, key)
     if paths:

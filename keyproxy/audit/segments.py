@@ -80,6 +80,21 @@ def lines_since(state: Path, at: str) -> Iterator[Line]:
             yield parsed(raw)
 
 
+def follow(state: Path, from_seq: int, wait: Callable[[], None]) -> Iterator[Line]:
+    """The parsed lines from a sequence number on, and those to come, without an end; `wait` is called in between."""
+    name, offset = segment_name(0), 0
+    while True:
+        for path in [path for path in segments(state) if path.name >= name]:
+            name, offset = path.name, offset if path.name == name else 0
+            for raw in lines_from(path, offset, 1):
+                if not raw.whole:
+                    break
+                offset += len(raw.data)
+                if seq_of(raw) >= from_seq:
+                    yield parsed(raw)
+        wait()
+
+
 def parsed(raw: RawLine) -> Line:
     try:
         return parse(raw.data)

@@ -1,6 +1,6 @@
 """The verification: every fault of a record, named by a code, without server or secret.
 
-Owns the codes and the rules for what is a fault where: a state directory may be
+Owns the rules for what is a fault where: a state directory may be
 alive and end unsigned for a moment, an export may not. It reads the lines once, and
 once more only when links do not fit; memory grows with the number of trials alone.
 Called by `audit verify`, by the demo and by whoever receives an export.
@@ -8,11 +8,12 @@ Called by `audit verify`, by the demo and by whoever receives an export.
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from keyproxy.audit import checkpoint, walk
+from keyproxy.audit.findings import CODES, NO_HEAD, OWN_KEY, Finding, Report
 from keyproxy.audit.keys import PUBLIC_FILE, PublicKey, load_public
 from keyproxy.audit.repair import trial_of
 from keyproxy.audit.segments import RawLine, lines_from, raw_lines, segments
@@ -20,81 +21,25 @@ from keyproxy.core.chain import GENESIS, Line, Record, parse
 from keyproxy.core.moment import from_rfc3339
 from keyproxy.errors import AuditError
 
-CODES: Final = {
-    "record_edited": "A record was altered after it was written.",
-    "record_reordered": "A record does not stand where it was written.",
-    "record_duplicated": "A record is there twice.",
-    "record_deleted": "Records are missing in the middle, or what came first is missing.",
-    "tail_cut": "The end is missing: an export has no closing checkpoint, or the head given is not in the chain.",
-    "trial_missing": "A signed checkpoint counts more trials than the record shows.",
-    "chain_forked": "Two records claim the same place.",
-    "chain_rehashed": "The links fit, but a signed checkpoint says that they were others.",
-    "chain_unsigned": "Records are not covered by a signature that could be checked.",
-    "half_written": "The last line is not whole.",
-    "line_invalid": "A line is not a record in canonical form.",
-    "signature_invalid": "A checkpoint's signature is not that of the key.",
-    "key_mismatch": "A checkpoint names another key than the one given.",
-}
-
 # A live writer signs about once a second; a minute leaves room for a disk that stalls.
 LONGEST_UNSIGNED_US: Final = 60_000_000
 MOST_FINDINGS: Final = 64
 
-NO_HEAD: Final = (
-    "no head from elsewhere was given: a record cut back to a checkpoint, or signed anew as a whole "
-    "(with a trial left out, for example), is found only with --head"
-)
-OWN_KEY: Final = "the key lay beside the record: whoever could rewrite the one could replace the other"
 
+def verify(
+    path: Path, public_key: PublicKey | None = None, head: str | None = None, *, key_is_own: bool = False
+) -> Report:
+    """Check a state directory or an export. Raises AuditError when there is nothing to check.
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault. `seq` is the record's number, as far as it is known; segment and line say where it is seen."""
-
-    code: str
-    seq: int | None
-    segment: str
-    line: int
-    message: str
-
-
-@dataclass(slots=True)
-class Report:
-    """What was found; the first finding is the first bad record."""
-
-    path: str
-    export: bool
-    key_id: str | None
-    key_independent: bool
-    head_given: bool
-    records: int = 0
-    stubs: int = 0
-    checkpoints: int = 0
-    trials: int = 0
-    first_seq: int | None = None
-    last_seq: int | None = None
-    head: str | None = None
-    signed_seq: int | None = None
-    unsigned_tail: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    unlisted: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
-
-    def as_json(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
-
-
-def verify(path: Path, public_key: PublicKey | None = None, head: str | None = None) -> Report:
-    """Check a state directory or an export. Raises AuditError when there is nothing to check."""
+    A state directory falls back on the key that lies in it. `key_is_own` says that the
+    key given came from there too, so that it proves less than one from elsewhere.
+    """
     source = _Source(path)
-    own_key = public_key is None and not source.export
-    if own_key and (path / PUBLIC_FILE).exists():
-        public_key = load_public(path / PUBLIC_FILE)
-    report = Report(str(path), source.export, public_key.key_id if public_key else None, not own_key, head is not None)
+    if public_key is None and not source.export:
+        key_is_own = True
+        public_key = load_public(path / PUBLIC_FILE) if (path / PUBLIC_FILE).exists() else None
+    key_id = public_key.key_id if public_key else None
+    report = Report(str(path), source.export, key_id, not key_is_own, head is not None)
     return _Verification(source, public_key, head, report).run()
 
 
@@ -173,6 +118,8 @@ class _Verification:
         if len(self._walk.breaks) > breaks:
             self._places[index] = (self._before, here)
         self._count(line, here)
+        if line.record is None and not self._report.export:
+            self._note(index, "line_invalid", here, "a stub belongs in an export of one trial")
         if line.record and line.record.kind == checkpoint.KIND:
             self._check_checkpoint(index, line, line.record, here, fitted)
         self._before, self._last = here, line
@@ -236,22 +183,22 @@ class _Verification:
             if found.verdict == walk.DELETED and found.missing:
                 first, last = found.missing
                 place = _Seen(first, here.segment, here.number)
-                self._note(found.index, found.verdict, place, f"{first} to {last} are missing before this line")
+                self._add(found.index, found.verdict, place, f"{first} to {last} are missing before this line")
             else:
-                self._note(found.index, found.verdict, before if found.blames_line_before else here)
+                self._add(found.index, found.verdict, before if found.blames_line_before else here)
 
     def _judge_end(self, index: int) -> None:
         report, record = self._report, self._last.record if self._last else None
         if self._head and not self._head_seen:
-            self._note(index, "tail_cut", self._before, "the head given is not in this chain: cut, or signed anew")
+            self._add(index, "tail_cut", self._before, "the head given is not in this chain: cut, or signed anew")
         if report.records == 0:
-            self._note(index, "tail_cut", self._before, "there is a key, but no record")
+            self._add(index, "tail_cut", self._before, "there is a key, but no record")
         elif self._key is None:
-            self._note(index, "chain_unsigned", self._before, "there was no public key to check signatures with")
+            self._add(index, "chain_unsigned", self._before, "there was no public key to check signatures with")
         elif report.export and (record is None or record.kind != checkpoint.KIND):
-            self._note(index, "tail_cut", self._before, "an export ends in a checkpoint")
+            self._add(index, "tail_cut", self._before, "an export ends in a checkpoint")
         if self._key and report.records and (report.signed_seq is None or self._tail_is_long()):
-            self._note(index, "chain_unsigned", self._before, f"{report.unsigned_tail} records at the end are unsigned")
+            self._add(index, "chain_unsigned", self._before, f"{report.unsigned_tail} records at the end are unsigned")
 
     def _tail_is_long(self) -> bool:
         last = self._last.record.at if self._last and self._last.record else self._unsigned_since
@@ -259,12 +206,18 @@ class _Verification:
             return True
         if not last or not self._unsigned_since:
             return False
-        return from_rfc3339(last) - from_rfc3339(self._unsigned_since) > LONGEST_UNSIGNED_US
+        try:
+            return from_rfc3339(last) - from_rfc3339(self._unsigned_since) > LONGEST_UNSIGNED_US
+        except ValueError:  # a day that is in no calendar: no writer of ours wrote that
+            return True
 
     def _note(self, index: int, code: str, place: _Seen, detail: str = "") -> None:
-        if len(self._found) >= MOST_FINDINGS + walk.MOST_BREAKS:
+        if len(self._found) < MOST_FINDINGS:
+            self._add(index, code, place, detail)
+        else:
             self._report.unlisted += 1
-            return
+
+    def _add(self, index: int, code: str, place: _Seen, detail: str = "") -> None:
         message = CODES[code] + (f" ({detail})" if detail else "")
         self._found.append((index, Finding(code, place.seq, place.segment, place.number, message)))
 

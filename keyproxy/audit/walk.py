@@ -64,6 +64,7 @@ class Walk:
         self._main = _Spot(head, next_seq)
         self._spots = [self._main]
         self._home: _Spot | None = None
+        self._latest: Break | None = None
         self._stub_break: Break | None = None
 
     def feed(self, line: Line) -> bool:
@@ -87,10 +88,10 @@ class Walk:
         self._spots = [home, self._main]
 
     def _step(self, line: Line, spot: _Spot) -> None:
-        if self.breaks and spot.how is _How.RELINKED:
-            self.breaks[-1].verdict, self.breaks[-1].blames_line_before = EDITED, False
-        if self.breaks and spot.how is _How.RENUMBERED:
-            self.breaks[-1].verdict = DELETED
+        if self._latest and spot.how is _How.RELINKED:
+            self._latest.verdict, self._latest.blames_line_before = EDITED, False
+        if self._latest and spot.how is _How.RENUMBERED:
+            self._latest.verdict = DELETED
         if line.record:
             self._stub_break = None
         self._go_on(line, spot.next_seq)
@@ -123,7 +124,7 @@ class Walk:
         main, expected = self._main, self._main.next_seq
         seq = line.seq or expected
         missing = (expected, seq - 1) if seq > expected else None
-        found = Break(self._index, seq, line, missing, blames_line_before=True)
+        found = Break(self._index, seq, line, missing, blames_line_before=not _repeats(line, main.head))
         self._add(found)
         if line.record is None:
             self._stub_break = found
@@ -137,6 +138,7 @@ class Walk:
             self._spots.append(_Spot(relinked, expected + 1, _How.RELINKED))
 
     def _add(self, found: Break) -> None:
+        self._latest = found
         if len(self.breaks) < MOST_BREAKS:
             self.breaks.append(found)
         else:
@@ -167,6 +169,12 @@ def _verdict(found: Break, evidence: set[str]) -> str:
         if verdict in evidence:
             return verdict
     return DELETED if found.missing or found.index == 0 else EDITED
+
+
+def _repeats(line: Line, head: str | None) -> bool:
+    """Whether a checkpoint says within what its link should have said: then the link was altered."""
+    record = line.record
+    return record is not None and record.kind == "checkpoint" and record.data.get("head") == head
 
 
 def _continues(line: Line, spot: _Spot) -> bool:

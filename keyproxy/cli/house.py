@@ -143,6 +143,7 @@ async def open_house(
             settlement.settle,
             at_once=settings.relay.client_gone_drains,
             seconds=settings.relay.client_gone_drain_seconds,
+            answer_max_bytes=settings.relay.answer_max_bytes,
         )
         stack.push_async_callback(drains.wait)
         journey = Journey(

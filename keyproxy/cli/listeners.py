@@ -110,7 +110,11 @@ class Listeners:
     async def _open_control(self, admin_token: Secret | None) -> None:
         house = self._house
         plane = ControlPlane(
-            house.journey.registry, house.journey.desk, terms=house.terms, status=house.status, now_us=house.journey.now_us
+            house.journey.registry,
+            house.journey.desk,
+            terms=house.terms,
+            status=house.status,
+            now_us=house.journey.now_us,
         )
         path = control_socket(house.settings.state_dir)
         path.unlink(missing_ok=True)  # the lock is ours, so whoever made it is gone

@@ -1,7 +1,7 @@
 """The control plane and the operations listener: for the operator on this host, never for containers.
 
-    app         the routes of the admin socket, and of its TCP form with an admin token
-    minting     a mint request, strictly read, as a grant
-    states      what is told about a token
-    operations  metrics, health and readiness, without credential
+app         the routes of the admin socket, and of its TCP form with an admin token
+minting     a mint request, strictly read, as a grant
+states      what is told about a token
+operations  metrics, health and readiness, without credential
 """

@@ -72,9 +72,7 @@ class ControlPlane:
 
     async def tokens(self, request: web.Request) -> web.Response:
         trial, everything = request.query.get("trial"), request.query.get("all") == "1"
-        found: list[TokenState] = await self._ask(
-            lambda store: store.list_tokens(now_us=self._now_us(), trial=trial)
-        )
+        found: list[TokenState] = await self._ask(lambda store: store.list_tokens(now_us=self._now_us(), trial=trial))
         shown = [states.to_wire(state) for state in found if everything or state.status == "live"]
         return web.json_response({"tokens": shown})
 

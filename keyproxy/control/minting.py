@@ -116,7 +116,9 @@ def to_grant(request: MintRequest, terms: Terms, token_id: str, now_us: int) -> 
         role=role,
         model=request.model or terms.model,
         prompt_mode=PromptMode(request.prompt),
-        endpoints=tuple(Endpoint(name) for name in endpoints) if endpoints else (Endpoint.CHAT_COMPLETIONS, Endpoint.MODELS),
+        endpoints=tuple(Endpoint(name) for name in endpoints)
+        if endpoints
+        else (Endpoint.CHAT_COMPLETIONS, Endpoint.MODELS),
         limits=Limits(**request.limits.model_dump()),
         sampling=_sampling(request.sampling, SAMPLING_BY_ROLE[role]),
         networks=tuple(request.networks),
@@ -138,11 +140,15 @@ def _refuse_what_cannot_be_kept(request: MintRequest, terms: Terms) -> None:
     if terms.leaderboard:
         for name, value in request.limits.model_dump().items():
             if value is None:
-                raise RefusedError("the profile leaderboard allows no unlimited grant; name this limit", f"limits.{name}")
+                raise RefusedError(
+                    "the profile leaderboard allows no unlimited grant; name this limit", f"limits.{name}"
+                )
 
 
 def _sampling(asked: SamplingRequest, default: Sampling) -> Sampling:
-    temperature = default.temperature if asked.temperature is None else f"{Decimal(str(asked.temperature)).normalize():f}"
+    temperature = (
+        default.temperature if asked.temperature is None else f"{Decimal(str(asked.temperature)).normalize():f}"
+    )
     return Sampling(
         temperature=temperature,
         reasoning_effort=asked.reasoning_effort or default.reasoning_effort,

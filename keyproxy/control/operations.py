@@ -28,7 +28,9 @@ def app(
 
     async def readyz(_request: web.Request) -> web.Response:
         found = dict(checks())
-        return web.json_response({"ready": all(found.values()), "checks": found}, status=200 if all(found.values()) else 503)
+        return web.json_response(
+            {"ready": all(found.values()), "checks": found}, status=200 if all(found.values()) else 503
+        )
 
     async def tell_version(_request: web.Request) -> web.Response:
         return web.json_response({"version": version})
@@ -46,7 +48,9 @@ def app(
 
 
 @web.middleware
-async def _only_these(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+async def _only_these(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException:

@@ -26,7 +26,8 @@ def _refuse_the_unagreed(value: object) -> None:
     if isinstance(value, dict):
         _refuse_keys(value)
         for item in value.values():
-            if type(item) is not str:  # most values are text; the call would cost more than the check
+            kind = type(item)  # nearly all are text or small numbers, and a call costs more than the check
+            if kind is not str and not (kind is int and -_LARGEST_INTEGER <= item <= _LARGEST_INTEGER):
                 _refuse_the_unagreed(item)
     elif isinstance(value, list | tuple):
         for item in value:

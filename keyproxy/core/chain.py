@@ -20,6 +20,7 @@ MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 
 _is_hash: Final = re.compile(r"[0-9a-f]{64}").fullmatch
 _is_moment: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII).fullmatch
+_BODY_STARTS: Final = len('{"prev":"') + len(GENESIS) + len('","record":')
 _RECORD_KEYS: Final = {"at", "data", "kind", "seq"}
 
 
@@ -88,17 +89,12 @@ def parse(raw: bytes) -> Line:
     if not isinstance(value, dict) or not _hash(value.get("prev")):
         raise ValueError("the line has no link to the one before it")
     if value.keys() == {"prev", "record"}:
-        return _with_record(value["prev"], value["record"])
+        digest = hashlib.sha256(raw[_BODY_STARTS:-2]).digest()
+        return Line(value["prev"], digest.hex(), link(value["prev"], digest), _record(value["record"]))
     if value.keys() == {"digest", "prev"} and _hash(value["digest"]):
         digest = value["digest"]
         return Line(value["prev"], digest, link(value["prev"], bytes.fromhex(digest)), None)
     raise ValueError("the line is neither a record nor a stub")
-
-
-def _with_record(prev: str, value: object) -> Line:
-    record = _record(value)
-    digest = hashlib.sha256(canonical(value))
-    return Line(prev, digest.hexdigest(), link(prev, digest.digest()), record)
 
 
 def _record(value: object) -> Record:

@@ -4,6 +4,7 @@ Both happen at the desk, in that order. From here on the exchange must end in an
 outcome, whatever becomes of the client. Called by the journey.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from keyproxy.core.budget import NOTHING
@@ -27,15 +28,25 @@ async def admit(
     def reserve(books: Books) -> Deny | None:
         return books.store.reserve(exchange_id, token_id, need, now_us=books.now_us, audit_seq=books.seq)
 
-    job = await desk.submit(
+    def orphaned(job: Job) -> None:
+        if not isinstance(job.result, Deny):
+            abandoned(_admitted(authorized, job.seq))
+
+    answered = desk.submit(
         Job(
             change=reserve,
             after=record.intent(authorized, digest),
             undo=lambda books: books.store.settle(exchange_id, NOTHING),
             bodies=((digest, authorized.outbound.body.look()),) if capture else (),
-            orphaned=lambda job: None if isinstance(job.result, Deny) else abandoned(_admitted(authorized, job.seq)),
+            orphaned=orphaned,
         )
     )
+    try:
+        job = await answered
+    except asyncio.CancelledError:
+        if not answered.cancelled() and answered.exception() is None:  # the client left as the desk answered
+            orphaned(answered.result())
+        raise
     return job.result if isinstance(job.result, Deny) else _admitted(authorized, job.seq)
 
 

@@ -101,8 +101,11 @@ class Desk:
         self._now_us = now_us
         self._sync_window_seconds = sync_window_seconds
         self._strict = strict
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._waiting: list[Job] = []  # the loop's
+        self._busy = False  # the loop's: a batch is with the desk, or about to be handed over
+        self._batches: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._backlog: list[Job] = []
+        self._behind = 0  # not the backlog's length, which is 0 while it is tried again
         self._unsynced_since: float | None = None
         self._signed_seq = writer.seq
         self._loop = asyncio.get_running_loop()
@@ -112,7 +115,7 @@ class Desk:
     @property
     def behind(self) -> int:
         """Jobs that describe the past and are not on disk yet; not 0 means: not ready."""
-        return len(self._backlog)
+        return self._behind
 
     @property
     def head(self) -> tuple[int, str]:
@@ -125,10 +128,13 @@ class Desk:
         The job is carried out even if nobody waits for it any more.
         """
         job.future = self._loop.create_future()
-        if self._jobs.qsize() >= MAX_WAITING and not job.must_land:
+        if len(self._waiting) >= MAX_WAITING and not job.must_land:
             job.future.set_exception(StoreError("the desk is saturated"))
-        else:
-            self._jobs.put(job)
+            return job.future
+        self._waiting.append(job)
+        if not self._busy:
+            self._busy = True
+            self._loop.call_soon(self._hand_over)
         return job.future
 
     async def checkpoint(self) -> tuple[int, str]:
@@ -142,35 +148,50 @@ class Desk:
 
     async def close(self) -> None:
         """Finish what is queued, write the clean checkpoint, and end the thread."""
-        self._jobs.put(None)
+        await self.submit(Job(must_land=True))  # what a failed disk held back is tried once more with it
+        while self._busy:
+            await self.submit(Job(must_land=True))
+        self._batches.put(None)
         await asyncio.to_thread(self._thread.join)
         self._writer.close(self._now_us())
         self._store.close()
 
+    def _hand_over(self) -> None:
+        """One batch is with the desk at a time; what comes meanwhile is the next one.
+
+        Waking a thread, and two threads in turn asking for the interpreter's lock, cost
+        more than the work itself: so once per batch, not once per job.
+        """
+        batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+        self._batches.put(batch)
+
+    def _answer(self, batch: list[Job]) -> None:
+        for job in batch:
+            if job.future is not None:
+                _tell(job, job.future)
+        if self._waiting:
+            self._hand_over()
+        else:
+            self._busy = False
+
     # below: the desk's own thread
 
     def _run(self) -> None:
-        open_for_business = True
-        while open_for_business:
-            batch, open_for_business = self._collect()
-            if self._backlog:
-                batch, self._backlog = self._backlog + batch, []
+        while (batch := self._next()) is not None:
+            # What a failed disk held back comes first: it happened first.
+            work, self._backlog = self._backlog + batch, []
+            if work:
+                self._carry_out(work)
+                self._behind = len(self._backlog)
             if batch:
-                self._carry_out(batch)
-            self._rest(force=not open_for_business)
+                self._loop.call_soon_threadsafe(self._answer, batch)
+            self._rest()
 
-    def _collect(self) -> tuple[list[Job], bool]:
-        batch: list[Job] = []
+    def _next(self) -> list[Job] | None:
         try:
-            job = self._jobs.get(timeout=self._patience())
-            while job is not None:
-                batch.append(job)
-                if len(batch) == MAX_BATCH:
-                    return batch, True
-                job = self._jobs.get_nowait()
+            return self._batches.get(timeout=self._patience())
         except Empty:
-            return batch, True
-        return batch, False
+            return []
 
     def _patience(self) -> float | None:
         """How long to wait for work before the next duty: a sync, a retry, a checkpoint, or none."""
@@ -191,8 +212,7 @@ class Desk:
             self._sync(batch)
         elif self._writer.unsynced and self._unsynced_since is None:
             self._unsynced_since = time.monotonic()
-        self._keep_what_must_land(batch)
-        self._loop.call_soon_threadsafe(_answer, batch)
+        self._backlog += [_again(job) for job in batch if job.must_land and job.fault is not None]
 
     def _write_before(self, batch: list[Job]) -> None:
         now_us = self._now_us()
@@ -265,10 +285,7 @@ class Desk:
             for job in batch:
                 job.fault = job.fault or fault
 
-    def _keep_what_must_land(self, batch: list[Job]) -> None:
-        self._backlog += [_again(job) for job in batch if job.must_land and job.fault is not None]
-
-    def _rest(self, *, force: bool) -> None:
+    def _rest(self) -> None:
         due = self._unsynced_since is not None and (
             time.monotonic() >= self._unsynced_since + self._sync_window_seconds
         )
@@ -276,7 +293,7 @@ class Desk:
             if self._writer.checkpoint_due(self._now_us()):
                 self._checkpoint()
                 due = True
-            if due or force:
+            if due:
                 self._writer.sync()
                 self._unsynced_since = None
         except AuditError:
@@ -289,14 +306,11 @@ def _again(job: Job) -> Job:
     return Job(before=job.before, change=job.change, bodies=job.bodies, must_land=True, recorded=job.recorded)
 
 
-def _answer(batch: list[Job]) -> None:
-    for job in batch:
-        if job.future is None:
-            continue
-        if job.future.done():
-            if job.orphaned is not None and job.fault is None:
-                job.orphaned(job)
-        elif job.fault is not None:
-            job.future.set_exception(job.fault)
-        else:
-            job.future.set_result(job)
+def _tell(job: Job, future: "asyncio.Future[Job]") -> None:
+    if future.done():  # cancelled: nobody waits
+        if job.orphaned is not None and job.fault is None:
+            job.orphaned(job)
+    elif job.fault is not None:
+        future.set_exception(job.fault)
+    else:
+        future.set_result(job)

@@ -26,10 +26,12 @@ class Drains:
         *,
         at_once: int,
         seconds: float,
+        answer_max_bytes: int,
     ) -> None:
         self._settle = settle
         self._at_once = at_once
         self._seconds = seconds
+        self._answer_max_bytes = answer_max_bytes
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -59,7 +61,7 @@ class Drains:
         assert answer is not None
         try:
             async with asyncio.timeout(self._seconds):
-                while tap.terminal is None and tap.fault is None:
+                while tap.terminal is None and tap.fault is None and len(course.body) <= self._answer_max_bytes:
                     chunk = await answer.read()
                     if course.admitted.stream:
                         tap.feed(chunk)

@@ -85,6 +85,9 @@ class Forwarder:
             left = min(deadline - _now(), (grant.expires_at_us - self._now_us()) / 1e6)
             try:
                 answer = await self._attempt(course, limits, deadline)
+            except asyncio.CancelledError:
+                course.note_fault("cancelled", pause)  # or an earlier attempt's refusal would say that nothing is due
+                raise
             except TimeoutError:
                 course.note_fault("timeout", pause)
                 return self._failed(course, Ending.TIMEOUT, "upstream_timeout")
@@ -106,7 +109,9 @@ class Forwarder:
     async def _attempt(self, course: Course, limits: RoleLimits, deadline: float) -> Answer:
         accept = "text/event-stream" if course.admitted.stream else JSON
         async with asyncio.timeout_at(min(_now() + limits.first_byte_timeout_seconds, deadline)):
-            return await self._upstream.send(course.parcel, accept)
+            answer = await self._upstream.send(course.parcel, accept)
+        _drop_key(course, answer)
+        return answer
 
     def _pause_after(
         self, answer: Answer, lane: tuple[str, str], retries: Retries, tried: int, left: float
@@ -148,9 +153,7 @@ class Forwarder:
         completed, _ = self._unfit(course)
         return completed, Reply(200, EVENT_STREAM, passed_on, refusals.broken_event())
 
-    async def _relay(
-        self, course: Course, answer: Answer, relay: Relay, idle_seconds: float, deadline: float
-    ) -> bool:
+    async def _relay(self, course: Course, answer: Answer, relay: Relay, idle_seconds: float, deadline: float) -> bool:
         """Pass events on until the last, or until the answer breaks off; True when the client got one."""
         tap, begun = course.tap, False
         try:
@@ -180,6 +183,8 @@ class Forwarder:
     async def _refused(self, course: Course, answer: Answer, limits: RoleLimits) -> Forwarded:
         """The provider said no: its status stays, its words are scrubbed, its troubles with our key are not the client's."""
         await self._read(course, answer, MAX_ERROR_BYTES, limits.idle_timeout_seconds, _now() + ERROR_BODY_SECONDS)
+        if course.tap.holds_key(bytes(course.body)):
+            course.alarms = (*course.alarms, KEY_ECHOED)
         refusal = upstream_error.mapped(answer.status, answer.content_type, bytes(course.body), self._scrub)
         if refusal.alarm:
             course.alarms = (*course.alarms, UPSTREAM_REFUSED_KEY)
@@ -199,9 +204,7 @@ class Forwarder:
             return self._failed(course, Ending.KEY_ECHOED, "upstream_unavailable")
         return self._failed(course, Ending.BROKEN, "upstream_unavailable")
 
-    async def _read(
-        self, course: Course, answer: Answer, max_bytes: int, idle_seconds: float, deadline: float
-    ) -> bool:
+    async def _read(self, course: Course, answer: Answer, max_bytes: int, idle_seconds: float, deadline: float) -> bool:
         """Read the body into the course; False when it breaks off, stalls or is too large."""
         try:
             async with asyncio.timeout(None) as patience:
@@ -229,4 +232,11 @@ def _now() -> float:
 
 
 def _passed_on(answer: Answer) -> tuple[tuple[str, str], ...]:
-    return tuple(headers.response_headers(answer.headers))
+    return tuple(pair for pair in headers.response_headers(answer.headers) if pair[0] != "content-type")
+
+
+def _drop_key(course: Course, answer: Answer) -> None:
+    """A header that echoes our key goes nowhere: not to the client, not into the record."""
+    if course.tap.holds_key(" ".join(value for _, value in answer.headers).encode(errors="replace")):
+        answer.headers = [pair for pair in answer.headers if not course.tap.holds_key(pair[1].encode(errors="replace"))]
+        course.alarms = (*course.alarms, KEY_ECHOED)

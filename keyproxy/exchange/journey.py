@@ -63,9 +63,7 @@ class Journey:
 
     async def travel(self, authenticated: Authenticated, raw: bytes, relay: Relay) -> Reply:
         """Authenticated → Settled. The reply is the answer, or the withheld end of one that was relayed."""
-        authorized = await authorize(
-            authenticated, raw, self.prices, refuse_model_mismatch=self.refuse_model_mismatch
-        )
+        authorized = await authorize(authenticated, raw, self.prices, refuse_model_mismatch=self.refuse_model_mismatch)
         del raw  # no frame that waits keeps a body alive
         if isinstance(authorized, Deny):
             return self._refused(authenticated, authorized)

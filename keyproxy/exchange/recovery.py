@@ -67,9 +67,7 @@ def recover(
     return found
 
 
-def _repair(
-    held: OpenReservation, chain: _Chain, store: Store, writer: Writer, found: Recovered, now_us: int
-) -> None:
+def _repair(held: OpenReservation, chain: _Chain, store: Store, writer: Writer, found: Recovered, now_us: int) -> None:
     intent = chain.intents.get(held.exchange_id)
     outcome = chain.outcomes.get(held.exchange_id)
     if outcome is not None:

@@ -78,6 +78,9 @@ class Replays:
         flight = Flight(authorized.inbound.exchange_id, authorized.client_digest, _known_by(authorized))
         for key in flight.keys:
             self._flights[key] = flight
+            # What the same bytes were answered before was another exchange's: a repeat of this one must not get it.
+            self._held.pop(key, None)
+            self._lost.pop(key, None)
         return flight
 
     def answered(self, flight: Flight, reply: Reply, body: bytes | None) -> None:

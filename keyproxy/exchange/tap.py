@@ -37,7 +37,7 @@ class Tap:
         self.fault: Fault | None = None
         self.bytes_relayed = 0
         self._strip_usage = admitted.strip_usage
-        self._holds_key = holds_key
+        self.holds_key = holds_key
         self._splitter = sse.Splitter(event_max_bytes)
         self._hmac = hmac.new(admitted.digest_key, digestmod="sha256")
         self._kept: bytearray | None = bytearray()
@@ -62,12 +62,12 @@ class Tap:
     def whole(self, body: bytes) -> None:
         """Read a unary answer; sets `fault` when it must not be relayed."""
         report = usage.from_completion(body)
-        if self._holds_key(body):
+        if self.holds_key(body):
             self.fault = Fault.KEY_ECHOED
         elif report is None:
             self.fault = Fault.UNREADABLE
         else:
-            self.report = report
+            self.report, self.final_usage = report, report.usage
             self._note(body)
 
     def digest(self) -> str | None:
@@ -83,7 +83,7 @@ class Tap:
         return self.copy() if self._record_bodies and self.bytes_relayed else None
 
     def _take(self, event: bytes, relayed: list[bytes]) -> bool:
-        if self._holds_key(event):
+        if self.holds_key(event):
             self.fault = Fault.KEY_ECHOED
             return False
         if sse.is_done(event):

@@ -85,8 +85,10 @@ class Turnstile:
         return None
 
     def _forget(self, lane: _Class, trial: str, turn: "asyncio.Future[None]") -> None:
+        turns = lane.waiting.get(trial)
+        if turns is None or turn not in turns:
+            return  # passed over in the very same moment
         self.waiting -= 1
-        turns = lane.waiting[trial]
         turns.remove(turn)
         if not turns:
             del lane.waiting[trial]
@@ -97,9 +99,11 @@ class Turnstile:
             if key is None:
                 return
             self._classes.move_to_end(key)  # the other classes come first next time
-            self._free -= 1
             self.waiting -= 1
-            self._next(self._classes[key]).set_result(None)
+            turn = self._next(self._classes[key])
+            if not turn.cancelled():  # whoever leaves is cancelled now, and forgotten a moment later
+                self._free -= 1
+                turn.set_result(None)
 
     def _is_open(self, lane: _Class) -> bool:
         delay = lane.opens_at - self._monotonic()

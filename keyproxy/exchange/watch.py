@@ -28,10 +28,17 @@ class Watch:
         self.drains = self._gauge("keyproxy_drains", "Abandoned answers that are being seen off.")
         self.desk_behind = self._gauge("keyproxy_desk_behind", "Records and settlements that are not on disk yet.")
         self._exchanges = Counter(
-            "keyproxy_exchanges_total", "Exchanges that were admitted, by ending.", ["role", "ending"], registry=self.registry
+            "keyproxy_exchanges_total",
+            "Exchanges that were admitted, by ending.",
+            ["role", "ending"],
+            registry=self.registry,
         )
-        self._denials = Counter("keyproxy_denials_total", "Requests refused, by code.", ["code"], registry=self.registry)
-        self._alarms = Counter("keyproxy_alarms_total", "Alarms in the record, by code.", ["code"], registry=self.registry)
+        self._denials = Counter(
+            "keyproxy_denials_total", "Requests refused, by code.", ["code"], registry=self.registry
+        )
+        self._alarms = Counter(
+            "keyproxy_alarms_total", "Alarms in the record, by code.", ["code"], registry=self.registry
+        )
         self._repeats = Counter(
             "keyproxy_repeats_total", "Repeats that got an earlier answer.", ["kind"], registry=self.registry
         )
@@ -48,7 +55,10 @@ class Watch:
             "keyproxy_exchange_seconds", "Admission to outcome.", ["role"], buckets=_SECONDS, registry=self.registry
         )
         self._first_byte = Histogram(
-            "keyproxy_first_byte_seconds", "Admission to the provider's status.", ["role"], buckets=_SECONDS,
+            "keyproxy_first_byte_seconds",
+            "Admission to the provider's status.",
+            ["role"],
+            buckets=_SECONDS,
             registry=self.registry,
         )
 

@@ -6,7 +6,7 @@ included: the exchange id, and no banner. Called by all of this room.
 
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.web_response import StreamResponse
 
 from keyproxy.errors import Deny
@@ -26,6 +26,18 @@ class DataRequest(web.BaseRequest):
         """aiohttp's hook before headers are written: the one place that no response can bypass."""
         response.headers.pop("Server", None)
         response.headers[REQUEST_ID] = self.exchange_id
+        if self._is_last():
+            response.force_close()
+            response.headers["Connection"] = "close"
+        self._cache["version"] = HttpVersion11  # RFC 9110 section 2.5: an answer bears our version, not the client's
+
+    def _is_last(self) -> bool:
+        """What aiohttp's parser makes of the bytes that follow on this connection could not be trusted.
+
+        It takes all that follows CONNECT for a tunnel, and adds a chunked body's trailers to the headers of the
+        next request.
+        """
+        return self.version != HttpVersion11 or self.method == "CONNECT" or "Transfer-Encoding" in self.headers
 
 
 def to_response(reply: Reply) -> web.Response:

@@ -9,7 +9,7 @@ import contextlib
 import re
 from typing import Final
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 
 from keyproxy.errors import Deny
@@ -50,7 +50,7 @@ def _by_headers(request: web.BaseRequest, max_bytes: int) -> Deny | None:
     headers = request.headers
     if _JSON.fullmatch(headers.get("Content-Type", "")) is None:
         return Deny("unsupported_media_type")
-    if headers.get("Content-Encoding", "identity").lower() != "identity":
+    if any(coding.lower() != "identity" for coding in headers.getall("Content-Encoding", ())):
         return Deny("unsupported_content_encoding")
     length = request.content_length
     if length is None and "Transfer-Encoding" not in headers:
@@ -59,7 +59,7 @@ def _by_headers(request: web.BaseRequest, max_bytes: int) -> Deny | None:
 
 
 async def _read_slowly(request: web.BaseRequest, bounds: Door) -> bytes | Deny:
-    if request.headers.get("Expect", "").lower() == "100-continue":
+    if request.version == HttpVersion11 and request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # aiohttp takes any output for the beginning of the answer
     content, body = request.content, bytearray()

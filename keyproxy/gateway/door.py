@@ -57,9 +57,11 @@ class Door:
         target, _, query = request.raw_path.partition("?")
         refused = _misframed(request)
         if refused is not None:
-            return await self._turn_away(request, refused)
+            return await self._turn_away(request, refused, close=True)
         if target in self._health:
-            return self._health[target]() if request.method == "GET" else await self._wrong_method(request, {"GET": None})
+            return (
+                self._health[target]() if request.method == "GET" else await self._wrong_method(request, {"GET": None})
+            )
         methods = self._calls.get(target)
         if methods is None:
             return await self._turn_away(request, _NOT_FOUND)
@@ -79,14 +81,17 @@ class Door:
     async def _identify(self, request: DataRequest, query: str) -> Authenticated | Deny:
         headers = request.headers
         credentials = headers.getall("Authorization", ())
-        if len(credentials) != 1 or not credentials[0].startswith("Bearer "):
+        if len(credentials) != 1:
+            return _NO_TOKEN
+        scheme, _, credential = credentials[0].partition(" ")
+        if scheme.lower() != "bearer":  # RFC 9110 section 11.1: a scheme has no case
             return _NO_TOKEN
         if any(name in headers for name in _OTHER_CREDENTIALS) or _QUERY_CREDENTIAL.search(query):
             return _NO_TOKEN
         inbound = Inbound(
             exchange_id=request.exchange_id,
             received_at_us=self._now_us(),
-            credential=credentials[0].removeprefix("Bearer "),
+            credential=credential,
             source=request.remote or "",
             retry_count=_whole_number(headers.get("x-stainless-retry-count", "")),
             idempotency_key=headers.get("Idempotency-Key"),
@@ -97,12 +102,20 @@ class Door:
     async def _wrong_method(self, request: DataRequest, methods: Mapping[str, object]) -> web.StreamResponse:
         return await self._turn_away(request, Deny("method_not_allowed"), allow=", ".join(sorted(methods)))
 
-    async def _turn_away(self, request: DataRequest, deny: Deny, allow: str | None = None) -> web.StreamResponse:
-        """Answer at once, take in a little of what still comes, and close."""
+    async def _turn_away(
+        self, request: DataRequest, deny: Deny, *, allow: str | None = None, close: bool = False
+    ) -> web.StreamResponse:
+        """Answer at once; where the body is still to come, or `close` says so, the connection ends with it."""
         if not request.recognised and not self._strangers.may_ask(request.remote or ""):
-            deny, allow = Deny("rate_limit_exceeded", "Too many requests without a valid token.", retry_after_seconds=1), None
+            deny, allow = (
+                Deny("rate_limit_exceeded", "Too many requests without a valid token.", retry_after_seconds=1),
+                None,
+            )
         self._journey.watch.turned_away(deny.code)
-        return await send_early(request, refusal(deny, allow=allow))
+        response = refusal(deny, allow=allow)
+        if close:
+            response.force_close()
+        return await send_early(request, response)
 
 
 async def send_early(request: DataRequest, response: web.Response) -> web.Response:
@@ -133,10 +146,16 @@ def _misframed(request: DataRequest) -> Deny | None:
     hosts = headers.getall("Host", ())
     if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:
         return Deny("bad_request", "Send exactly one valid Host header.")
-    if "Transfer-Encoding" in headers and ("Content-Length" in headers or not _is_chunked(headers.getall("Transfer-Encoding"))):
+    if "Transfer-Encoding" in headers and (
+        "Content-Length" in headers or not _is_chunked(headers.getall("Transfer-Encoding"))
+    ):
         return Deny("bad_request", "Send either a Content-Length or Transfer-Encoding: chunked.")
     expect = headers.get("Expect")
-    return Deny("bad_request", "Only Expect: 100-continue is met.") if expect and expect.lower() != "100-continue" else None
+    return (
+        Deny("bad_request", "Only Expect: 100-continue is met.")
+        if expect and expect.lower() != "100-continue"
+        else None
+    )
 
 
 def _is_chunked(codings: list[str]) -> bool:

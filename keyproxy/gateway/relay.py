@@ -21,7 +21,9 @@ class EventRelay:
         self._response: web.StreamResponse | None = None
 
     async def begin(self, headers: Iterable[tuple[str, str]]) -> None:
-        response = web.StreamResponse(headers={**dict(headers), "Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"})
+        response = web.StreamResponse(
+            headers={**dict(headers), "Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"}
+        )
         await response.prepare(self._request)
         self._response = response
 

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import structlog
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_response import StreamResponse
 
 from keyproxy.errors import Deny
@@ -62,19 +62,21 @@ class DataServer(web.Server):
     def _make(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> DataRequest:
         request = DataRequest(message, payload, protocol, writer, task, self._loop)
         request.exchange_id = new_exchange_id()
+        protocol.body = payload
         return request
 
 
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_head_timer", "_server", "_source")
+    __slots__ = ("_head_timer", "_server", "_source", "body")
 
     def __init__(self, server: DataServer, **options: Any) -> None:
         super().__init__(server, **options)
         self._server = server
         self._source: str | None = None
         self._head_timer: asyncio.TimerHandle | None = None
+        self.body: StreamReader | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
@@ -99,6 +101,14 @@ class Connection(RequestHandler):
             self._head_arrived()
         elif self._head_timer is None:
             self._expect_head()
+        self._end_broken_bodies()
+
+    def _end_broken_bodies(self) -> None:
+        """After an unfinished body only the parser's complaint can follow; aiohttp leaves whoever reads it waiting."""
+        bodies = [self.body, *(body for _, body in self._messages)]
+        for body in bodies[:-1]:
+            if body is not None and not body.is_eof() and body.exception() is None:
+                body.set_exception(RequestPayloadError())
 
     def handle_error(
         self,

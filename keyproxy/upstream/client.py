@@ -4,23 +4,32 @@ Owns the connection pool, the constant address, the constant headers and our key
 Must not know grants, budgets or records, follow redirects, keep cookies, or trust
 proxies from the environment. Called by exchange/forward.py alone, through `send`
 and the `Answer` that it gives; whoever replaces aiohttp here replaces this file.
+
+Of aiohttp it takes the connector (pool, TLS, happy eyeballs) and the connection's
+protocol (C parser, flow control, decompression), and leaves out ClientSession: what
+that does for each request (cookies, redirects, URLs, traces) is unwanted here and
+cost more than all of our own work on an exchange (docs/benchmark.md).
 """
 
 import asyncio
 import ssl
+import weakref
 from collections.abc import Callable
 from enum import StrEnum
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from multidict import CIMultiDict
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ClientRequest
+from aiohttp.connector import Connection
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import RawResponseMessage
+from aiohttp.streams import StreamReader
 from yarl import URL
 
+from keyproxy.core.headers import response_headers
 from keyproxy.errors import UpstreamError
 
-USER_AGENT: Final = "keyproxy"
 IDLE_CONNECTION_SECONDS: Final = 30.0
 MAX_HEADER_BYTES: Final = 32_768  # OpenAI's rate-limit headers alone take 1 kB
 
@@ -43,64 +52,67 @@ class UpstreamFault(UpstreamError):
         self.reused = reused
 
 
-class Parcel(aiohttp.Payload):
-    """A request body that is let go as soon as it is written.
+class Parcel:
+    """A request body that is let go as soon as it is sent.
 
-    The client's frames keep the payload while they wait for the answer; at 100 kB a
-    request and a slow provider that would be the process's largest use of memory.
-    `keep` holds it for another attempt.
+    A waiting frame must not keep it: at 100 kB a request and a slow provider that would
+    be the process's largest use of memory. `keep` holds it for another attempt.
+    `left` tells whether a byte of it may have arrived.
     """
 
+    __slots__ = ("_body", "_keep", "left")
+
     def __init__(self, body: bytes, *, keep: bool) -> None:
-        super().__init__(None, content_type="application/json")
         self._body: bytes | None = body
-        self._size = len(body)
         self._keep = keep
         self.left = False
 
-    async def write(self, writer: AbstractStreamWriter) -> None:
+    def hand_over(self) -> bytes:
+        """The body, for the wire. Raises UpstreamError the second time, unless it was to be kept."""
         body = self._body
         if body is None:
             raise UpstreamError("a parcel was sent twice")
         if not self._keep:
             self._body = None
         self.left = True
-        await writer.write(body)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        await self.write(writer)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return (self._body or b"").decode(encoding, errors)
+        return body
 
 
 class Answer:
     """The provider's status and headers, and a body still to be read."""
 
-    __slots__ = ("_response", "content_type", "headers", "request_id", "status")
+    __slots__ = ("_connection", "_content", "content_type", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers = list(response.headers.items())
-        self.content_type = response.content_type
-        self.request_id = response.headers.get("x-request-id")
+    def __init__(self, connection: Connection, message: RawResponseMessage, content: StreamReader) -> None:
+        self._connection = connection
+        self._content = content
+        self.status: int = message.code
+        self.headers: list[tuple[str, str]] = list(message.headers.items())
+        self.content_type = message.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        content.on_eof(self._release)  # at once, if there is no body
 
     @property
-    def whole(self) -> bool:
-        """The body was read to its end, so the connection can serve again."""
-        return self._response.content.at_eof()
+    def request_id(self) -> str | None:
+        """The provider's own id of this exchange, where it is short and printable: it goes into the record."""
+        return dict(response_headers(self.headers)).get("x-upstream-request-id")
 
     async def read(self) -> bytes:
         """The next bytes, decoded, as they came; empty at the end. Raises UpstreamFault when it breaks off."""
         try:
-            return await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as fault:
+            return await self._content.readany()
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as fault:
             raise UpstreamFault(FaultKind.RESET, reached=True, reused=False) from fault
 
     def close(self) -> None:
-        """End the exchange on the wire: a whole answer gives its connection back, any other closes it."""
-        self._response.close()
+        """End it: a whole answer has given its connection back already, any other closes it."""
+        self._connection.close()
+
+    def _release(self) -> None:
+        transport = self._connection.transport
+        if transport is not None and transport.get_write_buffer_size():
+            self._connection.close()  # it answered before it had read the request
+        else:
+            self._connection.release()
 
 
 class UpstreamClient:
@@ -116,78 +128,77 @@ class UpstreamClient:
         tls: ssl.SSLContext | None = None,
         version: str = "",
     ) -> None:
-        self._url = URL(f"{base_url}/chat/completions", encoded=True)
+        loop = asyncio.get_running_loop()
+        url = URL(f"{base_url}/chat/completions", encoded=True)
+        secure = tls if tls is not None else True
         self._authorization = authorization
-        self._version = version
-        self._headers: dict[str, CIMultiDict[str]] = {}
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_seconds)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=connections,
-                keepalive_timeout=IDLE_CONNECTION_SECONDS,
-                ssl=tls if tls is not None else True,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            trust_env=False,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            trace_configs=[_note_reuse()],
+        self._connector = aiohttp.TCPConnector(
+            limit=connections, keepalive_timeout=IDLE_CONNECTION_SECONDS, ssl=secure
         )
+        self._destination = ClientRequest("POST", url, loop=loop, ssl=secure)  # names the host for the connector
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_seconds)
+        self._head = f"POST {url.raw_path} HTTP/1.1\r\nHost: {_host(url)}\r\nUser-Agent: keyproxy/{version}\r\n"
+        self._used: weakref.WeakSet[ResponseHandler] = weakref.WeakSet()
 
     async def send(self, parcel: Parcel, accept: str) -> Answer:
         """POST one body. Raises UpstreamFault when no status came back.
 
         Cancelling it closes the connection.
         """
-        note: dict[str, bool] = {}
         parcel.left = False
         try:
-            response = await self._session.post(
-                self._url,
-                data=parcel,
-                headers=self._headers_for(accept),
-                allow_redirects=False,
-                timeout=self._timeout,
-                trace_request_ctx=note,
-            )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as fault:
-            raise UpstreamFault(FaultKind.NO_CONNECTION, reached=parcel.left, reused=False) from fault
-        except aiohttp.ClientResponseError as fault:
-            raise UpstreamFault(FaultKind.UNREADABLE, reached=parcel.left, reused=False) from fault
+            connection = await self._connect()
         except (aiohttp.ClientError, OSError) as fault:
-            raise UpstreamFault(FaultKind.RESET, reached=parcel.left, reused=note.get("reused", False)) from fault
-        return Answer(response)
+            raise UpstreamFault(FaultKind.NO_CONNECTION, reached=False, reused=False) from fault
+        try:
+            return await self._exchange(connection, parcel, accept)
+        except BaseException:
+            connection.close()
+            raise
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._connector.close()
 
-    def _headers_for(self, accept: str) -> CIMultiDict[str]:
-        authorization = self._authorization()
-        headers = self._headers.get(accept)
-        if headers is None or headers["Authorization"] != authorization:
-            headers = CIMultiDict(
-                {
-                    "Authorization": authorization,
-                    "Content-Type": "application/json",
-                    "Accept": accept,
-                    "Accept-Encoding": "identity",
-                    "User-Agent": f"{USER_AGENT}/{self._version}",
-                }
-            )
-            self._headers[accept] = headers
-        return headers
+    async def _connect(self) -> Connection:
+        """A connection without a past: bytes that came while it was idle would be taken for our answer."""
+        while True:
+            connection = await self._connector.connect(self._destination, [], self._timeout)
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+
+    async def _exchange(self, connection: Connection, parcel: Parcel, accept: str) -> Answer:
+        protocol, transport = connection.protocol, connection.transport
+        if protocol is None or transport is None:
+            raise UpstreamFault(FaultKind.NO_CONNECTION, reached=False, reused=False)
+        reused = protocol in self._used
+        self._used.add(protocol)
+        protocol.set_response_params(
+            read_until_eof=True, max_line_size=MAX_HEADER_BYTES, max_field_size=MAX_HEADER_BYTES
+        )
+        body = parcel.hand_over()
+        transport.writelines((self._head_of(len(body), accept), body))
+        del body
+        try:
+            message, content = await protocol.read()
+            while 100 <= message.code < 200 and message.code != 101:  # RFC 9110 section 15.2: interim, and not asked for
+                message, content = await protocol.read()
+        except HttpProcessingError as fault:
+            raise UpstreamFault(FaultKind.UNREADABLE, reached=True, reused=False) from fault
+        except (aiohttp.ClientError, OSError) as fault:
+            raise UpstreamFault(FaultKind.RESET, reached=True, reused=reused) from fault
+        return Answer(connection, message, content)
+
+    def _head_of(self, length_bytes: int, accept: str) -> bytes:
+        return (
+            f"{self._head}Authorization: {self._authorization()}\r\nAccept: {accept}\r\nAccept-Encoding: identity\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {length_bytes}\r\n\r\n"
+        ).encode("ascii")
 
 
-def _note_reuse() -> aiohttp.TraceConfig:
-    """A retry is safe only where an old connection turned out to be closed; aiohttp says so in a trace alone."""
-    trace = aiohttp.TraceConfig()  # its context holds the `note` of the request
-
-    async def reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-        context.trace_request_ctx["reused"] = True
-
-    trace.on_connection_reuseconn.append(reused)
-    return trace
+def _host(url: URL) -> str:
+    host = url.host_subcomponent or ""
+    return host if url.is_default_port() else f"{host}:{url.port}"
 
 
 async def resolve(host: str, port: int) -> set[str]:

@@ -113,6 +113,14 @@ def test_an_empty_segment_with_another_name_is_refused(tmp_path: Path, signer: S
         Writer.open(tmp_path, signer, Clock()())
 
 
+def test_a_renamed_segment_is_refused_since_readers_seek_by_name(tmp_path: Path, signer: Signer) -> None:
+    crashed(tmp_path, signer, segment_bytes=3_000)
+    path = segments(tmp_path)[1]
+    path.rename(path.with_name(f"{int(path.stem) + 1:016d}.jsonl"))
+    with pytest.raises(AuditError, match=f"begins with record {int(path.stem)}"):
+        Writer.open(tmp_path, signer, Clock()())
+
+
 def test_records_that_do_not_chain_are_refused_by_number_and_left_untouched(tmp_path: Path, signer: Signer) -> None:
     crashed(tmp_path, signer)
     path = segments(tmp_path)[0]
@@ -171,32 +179,29 @@ state = Path(sys.argv[1])
 now = lambda: time.time_ns() // 1000
 writer = Writer.open(state, load_or_create(state), now(), segment_bytes=30_000)
 for i in itertools.count():
-    seqs = [writer.append("intent", {"i": i, "text": "x" * (i % 300)}, now()) for _ in range(5)]
+    for _ in range(5):
+        writer.append("intent", {"i": i, "text": "x" * (i % 300)}, now())
     if writer.checkpoint_due(now()):
         writer.checkpoint(now())
     writer.flush()
-    print(json.dumps([seqs[-1], writer.head]), flush=True)
+    print(json.dumps([writer.seq, writer.head]), flush=True)
 """
 
 
 def test_no_acknowledged_record_is_lost_to_kill_9(tmp_path: Path) -> None:
-    acknowledged = 0
+    acknowledged: list[tuple[int, str]] = []
     for round_number in range(4):
         with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
-            for _ in range(30 + 57 * round_number):
-                child.stdout.readline()
+            said = [child.stdout.readline() for _ in range(30 + 57 * round_number)]
             child.send_signal(signal.SIGKILL)
-            last = child.stdout.read().splitlines()
-        whole = [line for line in last if line.endswith(b"]")]
-        acknowledged, head = json.loads(whole[-1]) if whole else (acknowledged, None)
-        heads = {line.seq: line.head for line in lines(tmp_path)}
-        assert acknowledged in heads
-        assert head is None or heads[max(heads)] == head or max(heads) > acknowledged or head in heads.values()
+            said += child.stdout.readlines()
+        acknowledged += [tuple(json.loads(line)) for line in said if line.endswith(b"\n")]
+        found = {(line.seq, line.head) for line in lines(tmp_path)}
+        assert set(acknowledged) <= found
         assert {finding.code for finding in verify(tmp_path).findings} <= {"half_written"}
-    signer = load_or_create(tmp_path)
-    writer = Writer.open(tmp_path, signer, Clock()())
+    writer = Writer.open(tmp_path, load_or_create(tmp_path), Clock()())
     assert writer.recovered is not None
-    assert writer.recovered.good_seq >= acknowledged
+    assert writer.recovered.good_seq >= acknowledged[-1][0]
     writer.close(Clock()())
     assert verify(tmp_path).ok

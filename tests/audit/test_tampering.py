@@ -1,7 +1,6 @@
 """Every way of falsifying a record is found, under its own code, at the right record."""
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +9,9 @@ from chains import Chain, altered, export_chain, rehashed, state_chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keyproxy.audit.findings import Report
 from keyproxy.audit.keys import load_or_create
-from keyproxy.audit.verify import Report, verify
+from keyproxy.audit.verify import verify
 from keyproxy.core.chain import GENESIS, Line, Record, parse, shown, stub
 
 SHAPES = ("one segment", "three segments", "export", "export of one trial")
@@ -350,6 +350,26 @@ def test_a_half_written_line_is_told_apart(chain: Chain) -> None:
     assert not codes(report) & {"record_edited", "line_invalid", "record_deleted"}
 
 
+@given(data=drawn)
+@settings(max_examples=150, deadline=None)
+def test_no_mixture_of_changes_goes_unnoticed(chains: dict[str, Chain], data: st.DataObject) -> None:
+    chain = chains[data.draw(st.sampled_from(["one segment", "three segments"]))]
+    lines = list(chain.lines)
+    for _ in range(data.draw(st.integers(1, 6))):
+        at, to = data.draw(st.integers(0, len(lines) - 1)), data.draw(st.integers(0, len(lines) - 1))
+        act = data.draw(st.sampled_from(["delete", "double", "move", "stub", "garbage", "edit"]))
+        line = lines.pop(at) if act != "double" else lines[at]
+        if act in ("double", "move"):
+            lines.insert(to, line)
+        elif act == "garbage":
+            lines.insert(at, b"{}\n")
+        elif act == "stub" and b'"record"' in line:
+            lines.insert(at, stub(parse(line)))
+        elif act == "edit" and b'"record"' in line:
+            lines.insert(at, altered(line, lambda record: replace(record, at=LATER)))
+    assert (lines == list(chain.lines)) == check(chain, lines, chain.head).ok
+
+
 def test_garbage_between_records_is_one_finding(chain: Chain) -> None:
     for garbage in (b"\n", b"not json\n", b'{"a":1}\n', b"\x00" * 50 + b"\n", b"[" * 100_000 + b"\n"):
         report = check(chain, [*chain.lines[:4], garbage, *chain.lines[4:]])
@@ -366,8 +386,11 @@ def test_a_record_replaced_by_garbage_is_one_finding(chains: dict[str, Chain]) -
 def test_findings_are_bounded_and_the_rest_is_counted(chains: dict[str, Chain]) -> None:
     chain = chains["one segment"]
     report = check(chain, [b"x\n"] * 1_000 + list(chain.lines))
-    assert len(report.findings) <= 128
+    assert len(report.findings) <= 130
     assert report.unlisted > 800
+    early = [*chain.lines[:3], *chain.lines[4:20], *[b"x\n"] * 1_000, *chain.lines[20:]]
+    first = check(chain, early).findings[0]
+    assert (first.code, first.seq) == ("record_deleted", 4), "what comes first is named first, whatever follows"
 
 
 def test_a_stub_hides_a_record_and_the_report_says_that_it_may(chains: dict[str, Chain]) -> None:
@@ -390,10 +413,16 @@ def test_a_forged_unsigned_tail_of_a_state_directory_is_bounded(tmp_path: Path, 
     assert codes(check(chain, late)) == {"chain_unsigned"}
 
 
+def test_a_day_that_is_in_no_calendar_is_no_crash(chains: dict[str, Chain]) -> None:
+    chain = chains["one segment"]
+    template = parse(chain.lines[-3]).record
+    assert template is not None
+    odd = [shown(_loose(replace(template, at=f"2026-{month}-31T00:00:00.000000Z"))) for month in ("02", "99")]
+    assert codes(check(chain, rehashed([*chain.lines, *odd]))) == {"chain_unsigned"}
+
+
 LATER = "2027-01-01T00:00:00.000000Z"
 
 
 def _loose(record: Record) -> Line:
     return Line(GENESIS, "", "", record)
-
-

@@ -51,9 +51,7 @@ def test_files_are_for_the_owner_alone(tmp_path: Path, writer: Writer) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) for path in segments(tmp_path)] == [0o600]
 
 
-def test_nothing_is_on_the_disk_before_flush_and_everything_after(
-    tmp_path: Path, writer: Writer, clock: Clock
-) -> None:
+def test_nothing_is_on_the_disk_before_flush_and_everything_after(tmp_path: Path, writer: Writer, clock: Clock) -> None:
     assert writer.append("intent", {"trial": "t", "request_id": "r"}, clock()) == 2
     assert kinds(tmp_path) == ["checkpoint"]
     writer.flush()
@@ -73,7 +71,9 @@ def test_a_flush_is_one_write(tmp_path: Path, writer: Writer, clock: Clock, monk
     assert len(calls) == 1
 
 
-def test_a_short_write_is_continued(tmp_path: Path, writer: Writer, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_continued(
+    tmp_path: Path, writer: Writer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:7]))
     write_story(writer, clock)

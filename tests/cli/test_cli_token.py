@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from control_double import TOKEN, TOKEN_ID, ControlDouble, error, grant, state
 
+from keyproxy.cli.main import main
 from keyproxy.errors import EXIT_CONFIG, EXIT_DENIED, EXIT_NOT_FOUND, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE
 
 ADMIN = "admin-" + "x" * 32
@@ -28,7 +29,8 @@ def _run(*arguments: str, state_dir: Path, stdin: str = "", **environ: str) -> s
 
 
 @pytest.fixture
-def control(tmp_path):
+def control(tmp_path, monkeypatch):
+    monkeypatch.setenv("KEYPROXY_STATE_DIR", str(tmp_path))
     double = ControlDouble()
     with double.on_socket(tmp_path / "admin.sock"):
         yield double
@@ -108,11 +110,12 @@ def test_issue_for_people_says_what_is_unlimited(control, tmp_path):
         "",
     ],
 )
-def test_a_wrong_command_line_is_exit_2_and_asks_nothing_of_the_gateway(control, tmp_path, arguments):
-    result = _run(*arguments.split(), state_dir=tmp_path)
-    assert result.returncode == EXIT_USAGE
-    assert result.stdout == ""
-    assert "usage:" in result.stderr
+def test_a_wrong_command_line_is_exit_2_and_asks_nothing_of_the_gateway(control, capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(["token", *arguments.split()])
+    out, err = capsys.readouterr()
+    assert (caught.value.code, out) == (EXIT_USAGE, "")
+    assert "usage: keyproxy token" in err
     assert control.seen == []
 
 

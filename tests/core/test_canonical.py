@@ -22,7 +22,7 @@ values = st.recursive(
 
 
 @given(values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_bytes_are_those_of_rfc_8785(value: Any) -> None:
     assert canonical(value) == rfc8785.dumps(value)
 

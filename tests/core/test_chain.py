@@ -60,9 +60,10 @@ def test_no_changed_byte_gives_the_same_head(position: int, byte: int) -> None:
     if bytes(altered) == GOLDEN_LINE:
         return
     try:
-        assert parse(bytes(altered)).head != GOLDEN_HEAD
-    except ValueError as refused:
-        assert str(refused)
+        head = parse(bytes(altered)).head
+    except ValueError:
+        head = "refused"
+    assert head != GOLDEN_HEAD
 
 
 def _line(record: object, prev: object = GENESIS, **more: object) -> bytes:

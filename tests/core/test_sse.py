@@ -29,6 +29,7 @@ STREAMS = [
     pytest.param(b"data:1\r\n\r\ndata: 2\r\n\r\n", [b"data:1\r\n\r\n", b"data: 2\r\n\r\n"], b"", id="crlf"),
     pytest.param(b"data: 1\r\rdata: 2\r\r", [b"data: 1\r\r", b"data: 2\r\r"], b"", id="cr"),
     pytest.param(b"data: 1\r\n\ndata: 2\n\r\nx", [b"data: 1\r\n\n", b"data: 2\n\r\n"], b"x", id="mixed"),
+    pytest.param(b"data: 1\r\rdata: 2\n\n", [b"data: 1\r\r", b"data: 2\n\n"], b"", id="cr-then-lf"),
     pytest.param(b"data: 1\n\rdata: 2", [b"data: 1\n\r"], b"data: 2", id="lf-then-cr"),
     pytest.param(b": KEEPALIVE\n\ndata: 1\n\n", [b": KEEPALIVE\n\n", b"data: 1\n\n"], b"", id="comment"),
     pytest.param(b"data: a\ndata: b\n\n", [b"data: a\ndata: b\n\n"], b"", id="multi-line"),

@@ -41,6 +41,13 @@ def test_a_reader_outside_never_blocks_a_reservation(path: Path, desk: Desk) -> 
     reader.close()
 
 
+def test_nobody_can_write_between_a_check_and_its_reservation(path: Path, store: Store) -> None:
+    other = sqlite3.connect(path, isolation_level=None, timeout=0)
+    with store.transaction(), pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("BEGIN IMMEDIATE")
+    other.close()
+
+
 def test_a_full_disk_admits_nothing_and_corrupts_nothing(desk: Desk, store: Store) -> None:
     grant = a_grant()
     desk.mint(grant)

@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _introduce(stage: "Stage", narrator: "Narrator") -> None:
-    where = "OpenAI" if stage.provider.tap is None else "this machine"
+    where = "at OpenAI" if stage.provider.tap is None else "on this machine, priced as gpt-5.4-mini"
     narrator.title("A trial's request crosses the gateway, the key never does")
-    narrator.say(f"provider   {stage.provider.model} at {where}")
+    narrator.say(f"provider   {stage.provider.model} {where}")
     narrator.say(f"gateway    {stage.gateway.base_url}")
     narrator.say(f"client     the OpenAI SDK with {stage.client_tap.base_url} and a token of its own")
 
@@ -59,6 +59,6 @@ def play(number: int, chapter: "Chapter", stage: "Stage", narrator: "Narrator") 
     try:
         narrator.good(chapter.play(stage, narrator))
     except Exception as fault:  # noqa: BLE001
-        narrator.bad(f"{type(fault).__name__}: {fault}")
+        narrator.bad(" ".join(f"{type(fault).__name__}: {fault}".split()))
         return False
     return True

@@ -28,7 +28,7 @@ from keyproxy.cli.demo.wiretap import Wiretap
 from keyproxy.upstream.local_model import MODEL_NAME, LocalModel
 
 OPENAI_MODEL: Final = "gpt-5.4-mini"
-OUTPUT_TOKENS: Final = 32
+OUTPUT_TOKENS: Final = 24
 _MODEL_NAMED: Final = re.compile(rb'"model":\s*"([^"]*)"')
 
 # The local model costs nothing. It borrows the real one's price, so that the ledger has something to count.

