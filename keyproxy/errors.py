@@ -31,8 +31,8 @@ class Problem:
     code: str
     status: int
     type: str
-    final: bool
     message: str
+    final: bool
 
 
 _INVALID: Final = "invalid_request_error"
@@ -40,44 +40,48 @@ _SERVER: Final = "server_error"
 
 _ROWS: Final = (
     # the door: framing, route, method
-    Problem("bad_request", 400, _INVALID, True, "The request is not valid HTTP/1.1."),
-    Problem("request_timeout", 408, _INVALID, True, "The request did not arrive in time."),
-    Problem("header_too_large", 431, _INVALID, True, "The request's headers are too large."),
-    Problem("http_version_not_supported", 505, _INVALID, True, "Use HTTP/1.1."),
-    Problem("not_found", 404, _INVALID, True, "There is no such route on this gateway."),
-    Problem("method_not_allowed", 405, _INVALID, True, "This route does not take this method."),
+    Problem("bad_request", 400, _INVALID, "The request is not valid HTTP/1.1.", final=True),
+    Problem("request_timeout", 408, _INVALID, "The request did not arrive in time.", final=True),
+    Problem("header_too_large", 431, _INVALID, "The request's headers are too large.", final=True),
+    Problem("http_version_not_supported", 505, _INVALID, "Use HTTP/1.1.", final=True),
+    Problem("not_found", 404, _INVALID, "There is no such route on this gateway.", final=True),
+    Problem("method_not_allowed", 405, _INVALID, "This route does not take this method.", final=True),
     # authenticate
-    Problem("invalid_api_key", 401, _INVALID, True, "The token is missing, unknown, expired or revoked."),
+    Problem("invalid_api_key", 401, _INVALID, "The token is missing, unknown, expired or revoked.", final=True),
     # authorize
-    Problem("query_not_allowed", 400, _INVALID, True, "This route takes no query string."),
-    Problem("unsupported_media_type", 415, _INVALID, True, "Send application/json."),
-    Problem("unsupported_content_encoding", 415, _INVALID, True, "Send the body without a Content-Encoding."),
-    Problem("length_required", 411, _INVALID, True, "Send a Content-Length or a chunked body."),
-    Problem("request_too_large", 413, _INVALID, True, "The request body is too large."),
-    Problem("invalid_json", 400, _INVALID, True, "The body is not strict JSON."),
-    Problem("missing_parameter", 400, _INVALID, True, "A required parameter is missing."),
-    Problem("unknown_parameter", 400, _INVALID, True, "The body holds a parameter that is not known here."),
-    Problem("invalid_value", 400, _INVALID, True, "A parameter has a value that is not allowed."),
-    Problem("unsupported_parameter", 400, _INVALID, True, "A parameter is not granted to this token."),
-    Problem("endpoint_not_allowed", 403, _INVALID, True, "This route is not granted to this token."),
-    Problem("model_not_allowed", 403, _INVALID, True, "This model is not granted to this token."),
-    Problem("prompt_not_allowed", 403, _INVALID, True, "This prompt is not granted to this token."),
+    Problem("query_not_allowed", 400, _INVALID, "This route takes no query string.", final=True),
+    Problem("unsupported_media_type", 415, _INVALID, "Send application/json.", final=True),
+    Problem("unsupported_content_encoding", 415, _INVALID, "Send the body without a Content-Encoding.", final=True),
+    Problem("length_required", 411, _INVALID, "Send a Content-Length or a chunked body.", final=True),
+    Problem("request_too_large", 413, _INVALID, "The request body is too large.", final=True),
+    Problem("invalid_json", 400, _INVALID, "The body is not strict JSON.", final=True),
+    Problem("missing_parameter", 400, _INVALID, "A required parameter is missing.", final=True),
+    Problem("unknown_parameter", 400, _INVALID, "The body holds a parameter that is not known here.", final=True),
+    Problem("invalid_value", 400, _INVALID, "A parameter has a value that is not allowed.", final=True),
+    Problem("unsupported_parameter", 400, _INVALID, "A parameter is not granted to this token.", final=True),
+    Problem("endpoint_not_allowed", 403, _INVALID, "This route is not granted to this token.", final=True),
+    Problem("model_not_allowed", 403, _INVALID, "This model is not granted to this token.", final=True),
+    Problem("prompt_not_allowed", 403, _INVALID, "This prompt is not granted to this token.", final=True),
     # admit
-    Problem("insufficient_quota", 429, "insufficient_quota", True, "The token's budget is spent."),
-    Problem("rate_limit_exceeded", 429, "rate_limit_error", False, "Too many requests for this token; retry later."),
-    Problem("exchange_unknown", 409, _INVALID, True, "This request was sent before, and its answer is no longer held."),
-    Problem("idempotency_mismatch", 422, _INVALID, True, "This Idempotency-Key was used with another body."),
+    Problem("insufficient_quota", 429, "insufficient_quota", "The token's budget is spent.", final=True),
+    Problem(
+        "rate_limit_exceeded", 429, "rate_limit_error", "Too many requests for this token; retry later.", final=False
+    ),
+    Problem(
+        "exchange_unknown", 409, _INVALID, "This request was sent before, and its answer is no longer held.", final=True
+    ),
+    Problem("idempotency_mismatch", 422, _INVALID, "This Idempotency-Key was used with another body.", final=True),
     # ours
-    Problem("audit_unavailable", 503, _SERVER, False, "The record cannot be written, so nothing is forwarded."),
-    Problem("store_unavailable", 503, _SERVER, False, "The ledger cannot be written, so nothing is forwarded."),
-    Problem("overloaded", 503, _SERVER, False, "The gateway is at its limit; retry later."),
-    Problem("shutting_down", 503, _SERVER, False, "The gateway is shutting down; retry later."),
-    Problem("internal_error", 500, _SERVER, True, "The gateway failed; the operator's log has the request id."),
+    Problem("audit_unavailable", 503, _SERVER, "The record cannot be written, so nothing is forwarded.", final=False),
+    Problem("store_unavailable", 503, _SERVER, "The ledger cannot be written, so nothing is forwarded.", final=False),
+    Problem("overloaded", 503, _SERVER, "The gateway is at its limit; retry later.", final=False),
+    Problem("shutting_down", 503, _SERVER, "The gateway is shutting down; retry later.", final=False),
+    Problem("internal_error", 500, _SERVER, "The gateway failed; the operator's log has the request id.", final=True),
     # forward and relay
-    Problem("upstream_unavailable", 502, _SERVER, False, "The provider could not answer."),
-    Problem("upstream_timeout", 504, _SERVER, False, "The provider did not answer in time."),
-    Problem("upstream_error", 502, _SERVER, True, "The provider refused the request."),
-    Problem("upstream_broken", 200, _SERVER, True, "The provider's answer broke off."),
+    Problem("upstream_unavailable", 502, _SERVER, "The provider could not answer.", final=False),
+    Problem("upstream_timeout", 504, _SERVER, "The provider did not answer in time.", final=False),
+    Problem("upstream_error", 502, _SERVER, "The provider refused the request.", final=True),
+    Problem("upstream_broken", 200, _SERVER, "The provider's answer broke off.", final=True),
 )
 
 PROBLEMS: Final[dict[str, Problem]] = {row.code: row for row in _ROWS}

@@ -20,6 +20,7 @@ from keyproxy.cli.listeners import Listeners
 from keyproxy.control.minting import Terms
 from keyproxy.core.exchange import Admitted
 from keyproxy.core.token import Role
+from keyproxy.exchange.canaries import Canaries
 from keyproxy.exchange.course import Course
 from keyproxy.exchange.desk import Desk
 from keyproxy.exchange.drains import Drains
@@ -29,7 +30,7 @@ from keyproxy.exchange.recovery import Recovered, recover
 from keyproxy.exchange.registry import Registry
 from keyproxy.exchange.replays import Replays
 from keyproxy.exchange.retries import Retries
-from keyproxy.exchange.settle import Settlement
+from keyproxy.exchange.settle import Settler
 from keyproxy.exchange.tap import Tap
 from keyproxy.exchange.turnstile import Turnstile
 from keyproxy.exchange.watch import Watch
@@ -138,9 +139,9 @@ async def open_house(
         )
         registry = Registry(desk, random_bytes=os.urandom, monotonic=time.monotonic)
         watch = Watch()
-        settlement = Settlement(desk, registry, table, watch)
+        settler = Settler(desk, registry, table, watch)
         drains = Drains(
-            settlement.settle,
+            settler.settle,
             at_once=settings.relay.client_gone_drains,
             seconds=settings.relay.client_gone_drain_seconds,
             answer_max_bytes=settings.relay.answer_max_bytes,
@@ -152,9 +153,10 @@ async def open_house(
             prices=table,
             replays=replays,
             forwarder=_forwarder(settings, upstream, turnstile, scrubber),
-            settlement=settlement,
+            settler=settler,
             drains=drains,
             watch=watch,
+            canaries=Canaries.read(settings.canary_tokens_file),
             set_out=_departures(settings, turnstile, scrubber),
             now_us=now_us,
             capture=settings.audit_capture == "full",

@@ -7,6 +7,7 @@ imported when it runs.
 import argparse
 from typing import TYPE_CHECKING
 
+from keyproxy.cli.config import add_setting_flags, setting_flags
 from keyproxy.errors import EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -17,28 +18,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "serve",
         help="run the gateway",
-        description="Run the gateway until SIGTERM; a second SIGTERM aborts. SIGHUP reloads the key file and the prices.",
+        description="Run the gateway until SIGTERM; a second one aborts. SIGHUP reloads the key file and the prices.",
+        allow_abbrev=False,
     )
-    parser.add_argument("--listen", metavar="HOST:PORT", help="address of the data plane (default 127.0.0.1:8788)")
-    parser.add_argument("--ops-listen", metavar="HOST:PORT", help="address of metrics and health (default: off)")
-    parser.add_argument("--openai-api-key-file", metavar="FILE", help="file that holds the provider's key")
-    parser.add_argument("--upstream-base-url", metavar="URL", help="the provider (default https://api.openai.com/v1)")
-    parser.add_argument(
-        "--allow-plain-upstream", action="store_true", default=None, help="allow an http upstream on another machine"
-    )
-    parser.add_argument("--model", metavar="NAME", help="model of a grant that names none (default gpt-5.4-mini)")
-    parser.add_argument("--model-mismatch", choices=("rewrite", "refuse"), help="when a request names another model")
-    parser.add_argument("--profile", choices=("none", "leaderboard"), help="leaderboard: no unlimited grants")
-    parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain of the data plane, PEM")
-    parser.add_argument("--tls-key", metavar="FILE", help="its private key, PEM")
-    parser.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    add_setting_flags(parser)
     parser.set_defaults(run=run)
-
-
-_FLAGS = (
-    "listen", "ops_listen", "openai_api_key_file", "upstream_base_url", "allow_plain_upstream", "model",
-    "model_mismatch", "profile", "tls_cert", "tls_key", "config",
-)  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     from keyproxy.settings import loading
 
-    loaded = loading.load({name: getattr(args, name) for name in _FLAGS})
+    loaded = loading.load(setting_flags(args))
     try:
         return asyncio.run(_serve(loaded))
     except KeyboardInterrupt:
@@ -64,6 +48,7 @@ async def _serve(loaded: "Loaded") -> int:
     from keyproxy.cli.house import open_house
 
     settings = loaded.settings
+    undumpable = secrets.make_undumpable()  # first: from here on this process holds the key
     scrubber = secrets.Scrubber()
     source = secrets.key_source(settings.openai_api_key_file, os.environ, from_flag=loaded.key_file_is_flag)
     custody = secrets.Custody(source, os.environ, scrubber)
@@ -85,7 +70,7 @@ async def _serve(loaded: "Loaded") -> int:
     await startup.refuse_what_cannot_work(settings)
     async with open_house(settings, custody, scrubber, admin_token) as house:
         loop.add_signal_handler(signal.SIGHUP, startup.reload, house)
-        startup.announce(house, loaded)
+        startup.announce(house, loaded, undumpable)
         await stopping.wait()
         startup.log.info("gateway.draining", in_flight=house.journey.in_flight)
         await house.listeners.drain(settings.drain_grace_seconds, aborting)

@@ -14,7 +14,6 @@ import structlog
 
 from keyproxy import __version__
 from keyproxy.errors import ConfigError
-from keyproxy.secrets import make_undumpable
 from keyproxy.settings import addresses
 from keyproxy.settings.model import Settings
 from keyproxy.upstream.client import resolve
@@ -42,13 +41,15 @@ async def refuse_what_cannot_work(settings: Settings) -> None:
     except OSError:
         log.warning("upstream.unresolved", host=host)
         return
-    if addresses.points_at_listener(settings.upstream_base_url, settings.listen, resolved):
-        raise ConfigError(
-            "upstream_base_url resolves to this gateway's own listener; set OPENAI_BASE_URL to the provider's address"
-        )
+    for listener in filter(None, (settings.listen, settings.ops_listen, settings.admin_listen)):
+        if addresses.points_at_listener(settings.upstream_base_url, listener, resolved):
+            raise ConfigError(
+                f"upstream_base_url resolves to this gateway's own listener {listener}; "
+                "set OPENAI_BASE_URL to the provider's address"
+            )
 
 
-def announce(house: "House", loaded: "Loaded") -> None:
+def announce(house: "House", loaded: "Loaded", undumpable: str | None) -> None:
     """The listeners, the upstream, the model, what a crash had left behind, and every warning."""
     settings = house.settings
     log.info(
@@ -72,7 +73,7 @@ def announce(house: "House", loaded: "Loaded") -> None:
         )
     if loaded.ignored_names:
         log.info("settings.ignored", names=list(loaded.ignored_names), why="set by Kubernetes for a Service")
-    for text in _warnings(house):
+    for text in filter(None, (undumpable, *_warnings(house))):
         log.warning("isolation", warning=text)
 
 
@@ -89,9 +90,6 @@ def reload(house: "House") -> None:
 def _warnings(house: "House") -> Iterator[str]:
     settings = house.settings
     yield from house.custody.warnings()
-    undumpable = make_undumpable()
-    if undumpable is not None:
-        yield undumpable
     host, _ = addresses.host_port(settings.listen)
     if host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound
         yield "the data plane listens on every address of this host; bind the bridge's address alone"

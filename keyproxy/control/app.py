@@ -143,7 +143,7 @@ def _guard(admin_token: Secret | None) -> Any:
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if admin_token is not None:
             sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(sent.encode(), admin_token.reveal().encode()):
+            if not hmac.compare_digest(sent.encode(errors="surrogateescape"), admin_token.reveal().encode()):
                 return _refusal(Deny("invalid_api_key", "The control plane wants the admin token."))
         return await handler(request)
 

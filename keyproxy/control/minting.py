@@ -53,7 +53,7 @@ class LimitsRequest(_Strict):
 class SamplingRequest(_Strict):
     """What is not named is the role's default."""
 
-    temperature: Annotated[float | int, Field(ge=0, le=2)] | None = None
+    temperature: Annotated[float | int, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 

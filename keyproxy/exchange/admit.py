@@ -7,11 +7,11 @@ outcome, whatever becomes of the client. Called by the journey.
 import asyncio
 from collections.abc import Callable
 
-from keyproxy.core.budget import NOTHING
 from keyproxy.core.exchange import Admitted, Authorized
 from keyproxy.errors import Deny
 from keyproxy.exchange import record
-from keyproxy.exchange.desk import Books, Desk, Job
+from keyproxy.exchange.desk import Desk, Job
+from keyproxy.store import Reservation
 
 
 async def admit(
@@ -22,11 +22,8 @@ async def admit(
     `abandoned` is called when the client left while the desk was at work: the
     exchange was admitted, and somebody must end it.
     """
-    exchange_id, token_id, need = authorized.inbound.exchange_id, authorized.grant.token_id, authorized.need
+    inbound = authorized.inbound
     digest = record.keyed_digest(authorized.digest_key, authorized.outbound.body.look())
-
-    def reserve(books: Books) -> Deny | None:
-        return books.store.reserve(exchange_id, token_id, need, now_us=books.now_us, audit_seq=books.seq)
 
     def orphaned(job: Job) -> None:
         if not isinstance(job.result, Deny):
@@ -34,10 +31,9 @@ async def admit(
 
     answered = desk.submit(
         Job(
-            change=reserve,
-            after=record.intent(authorized, digest),
-            undo=lambda books: books.store.settle(exchange_id, NOTHING),
             bodies=((digest, authorized.outbound.body.look()),) if capture else (),
+            reserve=Reservation(inbound.exchange_id, authorized.grant.token_id, authorized.need),
+            after=record.intent(authorized, digest),
             orphaned=orphaned,
         )
     )

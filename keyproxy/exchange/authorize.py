@@ -42,6 +42,9 @@ def _authorize(
     request = chat.authorize(body, grant, refuse_model_mismatch=refuse_model_mismatch)
     if isinstance(request, Deny):
         return request
+    price = prices.find(request.model)
+    if price is None and grant.limits.microusd is not None:  # it had one when the grant was minted
+        return Deny("model_not_allowed", "No price is known for this grant's model, and its budget is in money.")
     outbound = Outbound(
         body=Body(chat.serialise(request.fields)),
         model=request.model,
@@ -58,9 +61,7 @@ def _authorize(
         outbound=outbound,
         client_digest=keyed_digest(key, raw),
         idempotency_digest=_of_header(key, inbound.idempotency_key),
-        need=budget.need(
-            outbound.body.size, outbound.message_count, outbound.output_tokens, prices.find(outbound.model)
-        ),
+        need=budget.need(outbound.body.size, outbound.message_count, outbound.output_tokens, price),
     )
 
 

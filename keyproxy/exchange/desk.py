@@ -7,9 +7,9 @@ reserves, records or settles, and by the registry.
 
 For each batch of jobs:
 
-    records before  →  chain, one write(2)     an outcome, a mint, a revocation
-    ledger changes  →  one SQLite transaction  settle, reserve, mint, revoke
-    records after   →  chain, one write(2)     the intent of what was just admitted
+    records before  →  chain, one write(2)     outcomes, a mint, a revocation
+    ledger changes  →  SQLite                  mint and revoke; then all that settles or reserves, in one transaction
+    records after   →  chain, one write(2)     the intents of what was just admitted
 
 An outcome is therefore in the chain before its settlement, and a reservation in
 the ledger before its intent; exchange/recovery.py repairs the ledger from just that.
@@ -19,14 +19,15 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from keyproxy.audit.bodies import Bodies
 from keyproxy.audit.writer import Writer
+from keyproxy.core.budget import NOTHING
 from keyproxy.errors import AuditError, Deny, KeyproxyError, StoreError
-from keyproxy.store import Store
+from keyproxy.store import Reservation, Settlement, Store
 
 MAX_BATCH: Final = 256  # keeps a transaction in the low milliseconds
 MAX_WAITING: Final = 8192  # beyond this the disk has lost the race: say so instead of queueing on
@@ -42,38 +43,30 @@ class Record:
     data: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Books:
-    """What a change is made with: the ledger, the moment, and the chain's last sequence number."""
-
-    store: Store
-    now_us: int
-    seq: int
-
-
-Change = Callable[[Books], Any]
-
-
 @dataclass(slots=True)
 class Job:
     """One piece of bookkeeping, done in the order of its fields.
 
-    `change` may return a Deny: then nothing was changed and `after` is not written.
-    `undo` takes the change back when `after` cannot be written. `must_land` jobs
-    describe what has already happened; they are kept and retried until they are on
-    disk. `durable` jobs are answered after an fdatasync, `sign` jobs after a checkpoint.
-    `orphaned` is called, in the
-    loop, when the job was done but nobody waits for it any more.
+    A reservation that is denied leaves its Deny as the `result`, and `after` is not
+    written; when `after` cannot be written, the reservation is released again.
+    `change` has a transaction of its own and its result is the job's; `question` only
+    reads. `must_land` jobs describe what has already happened: they are kept and
+    retried until they are on disk. `durable` jobs are answered after an fdatasync,
+    `sign` jobs after a checkpoint. `orphaned` is called, in the loop, when the job was
+    done but nobody waits for it any more.
     """
 
-    before: tuple[Record, ...] = ()
-    change: Change | None = None
-    after: Record | None = None
-    undo: Change | None = None
     bodies: tuple[tuple[str, bytes], ...] = ()
+    before: tuple[Record, ...] = ()
+    change: Callable[[Store, int], Any] | None = None
+    settle: Settlement | None = None
+    closes: tuple[str, str] | None = None
+    reserve: Reservation | None = None
+    question: Callable[[Store], Any] | None = None
+    after: Record | None = None
+    sign: bool = False
     must_land: bool = False
     durable: bool = False
-    sign: bool = False
     orphaned: "Callable[[Job], None] | None" = None
     recorded: bool = False
     seq: int = 0
@@ -142,8 +135,7 @@ class Desk:
 
         Raises AuditError.
         """
-        signed = Job(durable=True, sign=True)
-        await self.submit(signed)
+        signed = await self.submit(Job(durable=True, sign=True))
         return signed.result  # type: ignore[no-any-return]
 
     async def close(self) -> None:
@@ -203,11 +195,15 @@ class Desk:
 
     def _carry_out(self, batch: list[Job]) -> None:
         self._write_before(batch)
-        ready = [job for job in batch if job.fault is None]
-        self._change(ready)
-        admitted = [job for job in ready if job.fault is None and not isinstance(job.result, Deny)]
-        self._write_after(admitted)
-        self._sign([job for job in ready if job.sign])
+        for job in batch:
+            if job.change is not None and job.fault is None:
+                self._change(job, job.change)
+        self._post([job for job in batch if job.fault is None])
+        for job in batch:
+            if job.question is not None:
+                self._ask(job, job.question)
+        self._write_after([job for job in batch if job.after is not None and job.fault is None])
+        self._sign([job for job in batch if job.sign])
         if self._strict or any(job.durable for job in batch):
             self._sync(batch)
         elif self._writer.unsynced and self._unsynced_since is None:
@@ -216,48 +212,74 @@ class Desk:
 
     def _write_before(self, batch: list[Job]) -> None:
         now_us = self._now_us()
-        pending = [job for job in batch if not job.recorded]
+        telling = [job for job in batch if (job.before or job.bodies) and not job.recorded]
         try:
-            for job in pending:
+            for job in telling:
                 for name, body in job.bodies:
                     self._bodies.keep(name, body)
                 for record in job.before:
                     job.seq = self._writer.append(record.kind, record.data, now_us)
             self._writer.flush()
         except AuditError as fault:
-            for job in pending:
-                if job.before or job.bodies:
-                    job.fault = fault
+            for job in telling:
+                job.fault = fault
         else:
-            for job in pending:
+            for job in telling:
                 job.recorded = True
 
-    def _change(self, batch: list[Job]) -> None:
-        changing = [job for job in batch if job.change is not None]
-        if not changing:
+    def _change(self, job: Job, change: Callable[[Store, int], Any]) -> None:
+        try:
+            with self._store.transaction(durable=job.durable):
+                job.result = change(self._store, self._now_us())
+        except StoreError as fault:
+            job.fault = fault
+
+    def _post(self, batch: list[Job]) -> None:
+        """Settlements and reservations of the whole batch in one transaction."""
+        settling = [job for job in batch if job.settle is not None]
+        reserving = [job for job in batch if job.reserve is not None]
+        if not settling and not reserving:
             return
-        books = Books(self._store, self._now_us(), self._writer.seq)
         try:
             with self._store.transaction():
-                for job in changing:
-                    job.result = job.change(books)  # type: ignore[misc]
-                self._store.set_applied_seq(books.seq)
+                for job in settling:
+                    if job.closes is not None:
+                        self._store.close_grant(*job.closes)
+                answers = self._store.post(
+                    [job.settle for job in settling if job.settle is not None],
+                    [job.reserve for job in reserving if job.reserve is not None],
+                    now_us=self._now_us(),
+                    audit_seq=self._writer.seq,
+                )
+                # true only here: everything that the chain has by now is settled, or held just now
+                self._store.set_applied_seq(self._writer.seq)
         except StoreError as fault:
-            for job in changing:
+            for job in settling + reserving:
                 job.fault = fault
+            return
+        for job, denied in zip(reserving, answers, strict=True):
+            job.result = denied
+            if denied is not None:
+                job.after = None
+
+    def _ask(self, job: Job, question: Callable[[Store], Any]) -> None:
+        try:
+            job.result = question(self._store)
+        except StoreError as fault:
+            job.fault = fault
 
     def _write_after(self, batch: list[Job]) -> None:
         now_us = self._now_us()
-        following = [job for job in batch if job.after is not None]
         try:
-            for job in following:
-                job.seq = self._writer.append(job.after.kind, job.after.data, now_us)  # type: ignore[union-attr]
+            for job in batch:
+                if job.after is not None:
+                    job.seq = self._writer.append(job.after.kind, job.after.data, now_us)
             self._writer.flush()
         except AuditError as fault:
-            for job in following:
+            for job in batch:
                 job.fault = fault
-                if job.undo is not None:
-                    self._backlog.append(Job(change=job.undo, must_land=True, recorded=True))
+                if job.reserve is not None:  # it may not leave, so nothing is held for it
+                    self._backlog.append(Job(settle=Settlement(job.reserve.exchange_id, NOTHING), must_land=True))
 
     def _sign(self, asking: list[Job]) -> None:
         """A checkpoint for whoever asked for one; the jobs' result is its number and the head after it."""
@@ -303,7 +325,7 @@ class Desk:
 
 def _again(job: Job) -> Job:
     """The same job without its waiter, to be tried in the next batch."""
-    return Job(before=job.before, change=job.change, bodies=job.bodies, must_land=True, recorded=job.recorded)
+    return replace(job, future=None, fault=None)
 
 
 def _tell(job: Job, future: "asyncio.Future[Job]") -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from keyproxy.core.exchange import Completed, Ending
 from keyproxy.errors import KeyproxyError
 from keyproxy.exchange.course import Course
-from keyproxy.upstream.client import UpstreamFault
+from keyproxy.upstream.client import Answer, UpstreamFault
 
 
 class Drains:
@@ -39,8 +39,9 @@ class Drains:
 
     def adopt(self, course: Course, ending: Ending) -> None:
         """Take over an exchange whose client has left. It is settled even if this is never waited for."""
-        reads = course.answer is not None and course.answer.status == 200 and len(self._tasks) < self._at_once
-        task = asyncio.create_task(self._see_off(course, ending, reads=reads))
+        answer = course.answer
+        is_read = answer is not None and answer.status == 200 and len(self._tasks) < self._at_once
+        task = asyncio.create_task(self._see_off(course, ending, answer if is_read else None))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -49,16 +50,15 @@ class Drains:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _see_off(self, course: Course, ending: Ending, *, reads: bool) -> None:
-        if reads:
-            await self._read_on(course)
+    async def _see_off(self, course: Course, ending: Ending, answer: Answer | None) -> None:
+        if answer is not None:
+            await self._read_on(course, answer)
         course.let_go()
         with contextlib.suppress(KeyproxyError):  # not on disk yet: the desk goes on trying, and is not ready
             await self._settle(course.completed(ending))
 
-    async def _read_on(self, course: Course) -> None:
-        answer, tap = course.answer, course.tap
-        assert answer is not None
+    async def _read_on(self, course: Course, answer: Answer) -> None:
+        tap = course.tap
         try:
             async with asyncio.timeout(self._seconds):
                 while tap.terminal is None and tap.fault is None and len(course.body) <= self._answer_max_bytes:

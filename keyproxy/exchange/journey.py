@@ -19,6 +19,7 @@ from keyproxy.exchange import record, refusals
 from keyproxy.exchange.admit import admit
 from keyproxy.exchange.authenticate import authenticate
 from keyproxy.exchange.authorize import authorize
+from keyproxy.exchange.canaries import CANARY_USED, Canaries
 from keyproxy.exchange.course import Course
 from keyproxy.exchange.desk import Desk, Job
 from keyproxy.exchange.drains import Drains
@@ -26,7 +27,7 @@ from keyproxy.exchange.forward import ClientGoneError, Forwarder
 from keyproxy.exchange.registry import Registry
 from keyproxy.exchange.replays import Flight, Repeat, Replays
 from keyproxy.exchange.reply import EVENT_STREAM, Relay, Reply
-from keyproxy.exchange.settle import Settlement
+from keyproxy.exchange.settle import Settler
 from keyproxy.exchange.watch import Watch
 
 
@@ -39,9 +40,10 @@ class Journey:
     prices: PriceTable
     replays: Replays
     forwarder: Forwarder
-    settlement: Settlement
+    settler: Settler
     drains: Drains
     watch: Watch
+    canaries: Canaries
     set_out: Callable[[Admitted, bytes], Course]
     now_us: Callable[[], int]
     capture: bool
@@ -52,14 +54,18 @@ class Journey:
     def use_prices(self, prices: PriceTable) -> None:
         """From the next request on."""
         self.prices = prices
-        self.settlement.use_prices(prices)
+        self.settler.use_prices(prices)
 
     async def identify(self, inbound: Inbound) -> Authenticated | Deny:
         """Inbound → Authenticated. Nothing of the body has been waited for."""
         try:
-            return await authenticate(inbound, self.registry, self.now_us)
+            found = await authenticate(inbound, self.registry, self.now_us)
+            if isinstance(found, Deny) and self.canaries.holds(inbound.credential):
+                self.watch.alarm(CANARY_USED, request_id=inbound.exchange_id, source=inbound.source)
+                await self.desk.submit(Job(before=(record.alarm(CANARY_USED, request_id=inbound.exchange_id),)))
         except KeyproxyError as fault:
             return _unwritable(fault)
+        return found
 
     async def travel(self, authenticated: Authenticated, raw: bytes, relay: Relay) -> Reply:
         """Authenticated → Settled. The reply is the answer, or the withheld end of one that was relayed."""
@@ -100,7 +106,7 @@ class Journey:
         if completed.ending is Ending.COMPLETE:
             self.replays.answered(flight, reply, course.tap.copy())
         try:
-            await self.settlement.settle(completed)
+            await self.settler.settle(completed)
         except KeyproxyError as fault:
             return _unrecorded(reply, fault)
         finally:

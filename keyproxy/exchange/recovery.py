@@ -6,8 +6,10 @@ The chain is the write-ahead log. Owns the rules for each open reservation:
     intent, no outcome      nobody knows                   charge the reservation, append an outcome `unknown`
     outcome, not settled    the chain knows                settle with what it says, by exchange id
 
-and replays revocations that the ledger had not taken in. Runs once, before the desk
-exists; called by `serve`.
+A lost machine may have kept the chain, which is synced, and taken the ledger's last
+transactions: those reservations are put back first. Revocations, and grants that were
+closed because an answer cost more than was reserved, are replayed. Runs once, before
+the desk exists; called by `serve`.
 """
 
 from collections.abc import Callable
@@ -17,11 +19,12 @@ from typing import Any
 
 from keyproxy.audit.segments import lines, lines_since
 from keyproxy.audit.writer import Writer
-from keyproxy.core.budget import NOTHING, reservation
+from keyproxy.core.budget import NOTHING, OVER_RESERVATION, Need, reservation
+from keyproxy.core.chain import Record as ChainRecord
 from keyproxy.core.exchange import Ending
 from keyproxy.core.moment import from_rfc3339, rfc3339
 from keyproxy.exchange import record
-from keyproxy.exchange.replays import Replays
+from keyproxy.exchange.replays import Key, Replays
 from keyproxy.store import OpenReservation, Store
 
 
@@ -37,11 +40,12 @@ class Recovered:
 
 @dataclass(slots=True)
 class _Chain:
-    """What the chain says of the exchanges that the ledger may not have settled."""
+    """What the chain says of the exchanges and tokens that the ledger may not have taken in."""
 
-    intents: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    intents: dict[str, ChainRecord] = field(default_factory=dict)
     outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)
     revoked: list[tuple[str, int]] = field(default_factory=list)
+    overrun: list[str] = field(default_factory=list)
 
 
 def recover(
@@ -52,22 +56,37 @@ def recover(
     Raises AuditError or StoreError; the gateway must then not open.
     """
     found = Recovered()
-    open_reservations = store.open_reservations()
-    from_seq = min([store.applied_seq(), *(held.audit_seq for held in open_reservations)]) + 1
-    chain = _read(state, from_seq)
+    applied_seq = store.applied_seq()
+    oldest_seq = min([applied_seq, *(held.audit_seq for held in store.open_reservations())])
+    chain = _read(state, oldest_seq + 1)
     with store.transaction():
-        for held in open_reservations:
-            _repair(held, chain, store, writer, found, now_us())
+        _put_back(chain, store, applied_seq)
+        for held in store.open_reservations():
+            _repair(held, chain, store, writer, found, now_us=now_us())
         for token_id, revoked_at_us in chain.revoked:
             found.revoked += store.revoke(token_id, revoked_at_us)
+        for token_id in chain.overrun:
+            store.close_grant(token_id, OVER_RESERVATION)
         writer.flush()  # before the commit: an outcome is in the chain before it is settled
         writer.sync()
         store.set_applied_seq(writer.seq)
-    _remember_lost(state, now_us() - repeat_us, replays)
+    _remember_lost(state, now_us() - repeat_us, chain, replays)
     return found
 
 
-def _repair(held: OpenReservation, chain: _Chain, store: Store, writer: Writer, found: Recovered, now_us: int) -> None:
+def _put_back(chain: _Chain, store: Store, applied_seq: int) -> None:
+    """An intent that the ledger has not passed, and holds nothing for, was reserved in a transaction that is lost."""
+    held = {open_one.exchange_id for open_one in store.open_reservations()}
+    for exchange_id, intent in chain.intents.items():
+        if intent.seq > applied_seq and exchange_id not in held:
+            need = Need(**intent.data["need"])
+            reserved_at_us = from_rfc3339(intent.at)
+            store.hold_again(OpenReservation(exchange_id, intent.data["token"], need, intent.seq - 1, reserved_at_us))
+
+
+def _repair(
+    held: OpenReservation, chain: _Chain, store: Store, writer: Writer, found: Recovered, *, now_us: int
+) -> None:
     intent = chain.intents.get(held.exchange_id)
     outcome = chain.outcomes.get(held.exchange_id)
     if outcome is not None:
@@ -78,8 +97,7 @@ def _repair(held: OpenReservation, chain: _Chain, store: Store, writer: Writer, 
         found.released += 1
     else:
         charge = reservation(held.need)
-        seq, data = intent
-        unknown = record.unknown_outcome(held.exchange_id, data, seq, charge)
+        unknown = record.unknown_outcome(held.exchange_id, intent.data, intent.seq, charge)
         writer.append(unknown.kind, unknown.data, now_us)
         store.settle(held.exchange_id, charge)
         found.unknown += 1
@@ -92,29 +110,41 @@ def _read(state: Path, from_seq: int) -> _Chain:
         if entry is None:
             continue
         if entry.kind == "intent":
-            chain.intents[entry.data["request_id"]] = (entry.seq, entry.data)
+            chain.intents[entry.data["request_id"]] = entry
         elif entry.kind == "outcome":
             chain.outcomes[entry.data["request_id"]] = entry.data
         elif entry.kind == "revoke":
             chain.revoked.append((entry.data["token"], from_rfc3339(entry.at)))
+        elif entry.kind == "alarm" and entry.data["code"] == OVER_RESERVATION:
+            chain.overrun.append(entry.data["token"])
     return chain
 
 
-def _remember_lost(state: Path, since_us: int, replays: Replays) -> None:
-    """An intent that may have been answered: a repeat of it must not become a second answer."""
-    intents: dict[str, dict[str, Any]] = {}
+def _remember_lost(state: Path, since_us: int, chain: _Chain, replays: Replays) -> None:
+    """What may have been answered must not be answered a second time.
+
+    As in life: a new exchange with the same key makes the answer before it forgotten.
+    """
+    intents = {exchange_id: intent.data for exchange_id, intent in chain.intents.items()}  # however long they took
+    lost: dict[Key, dict[str, Any]] = {}
     for line in lines_since(state, rfc3339(since_us)):
         entry = line.record
-        if entry is None:
-            continue
-        if entry.kind == "intent":
+        if entry is not None and entry.kind == "intent":
             intents[entry.data["request_id"]] = entry.data
-        elif entry.kind == "outcome" and not _may_have_answered(entry.data):
-            intents.pop(entry.data["request_id"], None)
-    for request_id, intent in intents.items():
-        known = (intent["client_digest"], intent["idempotency_digest"])
-        keys = [(intent["token"], digest) for digest in known if digest is not None]
-        replays.lose(keys, request_id, intent["client_digest"])
+            for key in _keys(entry.data):
+                lost.pop(key, None)
+        elif entry is not None and entry.kind == "outcome" and _may_have_answered(entry.data):
+            intent = intents.get(entry.data["request_id"])
+            if intent is not None:
+                lost |= dict.fromkeys(_keys(intent), intent)
+    for key, intent in lost.items():
+        replays.lose([key], intent["request_id"], intent["client_digest"])
+
+
+def _keys(intent: dict[str, Any]) -> list[Key]:
+    """By which a repeat of this exchange would be recognised."""
+    digests = (intent["client_digest"], intent["idempotency_digest"])
+    return [(intent["token"], digest) for digest in digests if digest is not None]
 
 
 def _may_have_answered(outcome: dict[str, Any]) -> bool:

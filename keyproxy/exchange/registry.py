@@ -48,7 +48,7 @@ class Registry:
         found = self._cache.get(digest)
         if found is not None:
             return found
-        job = await self._desk.submit(Job(change=lambda books: books.store.find(digest)))
+        job = await self._desk.submit(Job(question=lambda store: store.find(digest)))
         if job.result is not None:
             self._cache[digest] = job.result
         return job.result  # type: ignore[no-any-return]
@@ -65,7 +65,7 @@ class Registry:
         await self._desk.submit(
             Job(
                 before=(Record("mint", grant.to_wire()),),
-                change=lambda books: books.store.mint(grant, digest, trial_key=trial_key),
+                change=lambda store, _: store.mint(grant, digest, trial_key=trial_key),
                 durable=True,
             )
         )
@@ -81,7 +81,7 @@ class Registry:
         record = Record("revoke", {"token": token_id, "trial": grant.trial, "reason": reason})
         try:
             job = await self._desk.submit(
-                Job(before=(record,), change=lambda books: books.store.revoke(token_id, books.now_us), durable=True)
+                Job(before=(record,), change=lambda store, now_us: store.revoke(token_id, now_us), durable=True)
             )
         finally:
             self.forget(token_id)
@@ -94,5 +94,5 @@ class Registry:
 
     async def read(self, question: Callable[[Store], Any]) -> Any:
         """Ask the ledger something, on its own thread. The question must not write."""
-        job = await self._desk.submit(Job(change=lambda books: question(books.store)))
+        job = await self._desk.submit(Job(question=question))
         return job.result

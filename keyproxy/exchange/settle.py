@@ -9,12 +9,13 @@ from keyproxy.core import budget
 from keyproxy.core.exchange import Completed, Recorded, Settled
 from keyproxy.core.pricing import PriceTable
 from keyproxy.exchange import record
-from keyproxy.exchange.desk import Books, Desk, Job
+from keyproxy.exchange.desk import Desk, Job
 from keyproxy.exchange.registry import Registry
 from keyproxy.exchange.watch import Watch
+from keyproxy.store import Settlement
 
 
-class Settlement:
+class Settler:
     """Ends exchanges. One for the life of a process."""
 
     def __init__(self, desk: Desk, registry: Registry, prices: PriceTable, watch: Watch) -> None:
@@ -42,15 +43,11 @@ class Settlement:
         alarms = (*completed.alarms, *alarms)
         overrun = budget.OVER_RESERVATION in alarms
 
-        def book(books: Books) -> bool:
-            if overrun:
-                books.store.close_grant(token_id, budget.OVER_RESERVATION)
-            return books.store.settle(exchange_id, charge)
-
         records = [record.alarm(code, request_id=exchange_id, trial=trial, token=token_id) for code in alarms]
         job = Job(
             before=(*records, record.outcome(completed, charge)),
-            change=book,
+            settle=Settlement(exchange_id, charge),
+            closes=(token_id, budget.OVER_RESERVATION) if overrun else None,
             bodies=_bodies(completed),
             must_land=True,
         )

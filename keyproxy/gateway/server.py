@@ -8,6 +8,7 @@ the door. Built by `serve`; tests build the very same on a real socket.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
@@ -22,6 +23,7 @@ from keyproxy.gateway.answers import DataRequest, refusal
 from keyproxy.gateway.flood import Connections, Strangers
 
 MAX_LINE_BYTES: Final = 8190
+MAX_HEAD_BYTES: Final = 64 * 1024  # of an unfinished head; by lines alone a stranger's could hold a megabyte
 KEEPALIVE_SECONDS: Final = 120.0  # longer than any client's pool keeps a connection, so that we never close first
 log = structlog.get_logger("keyproxy.gateway")
 
@@ -69,14 +71,15 @@ class DataServer(web.Server):
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_head_timer", "_server", "_source", "body")
+    __slots__ = ("_head_bytes", "_head_timer", "_server", "_source", "body")
 
     def __init__(self, server: DataServer, **options: Any) -> None:
         super().__init__(server, **options)
         self._server = server
         self._source: str | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self.body: StreamReader | None = None
+        self._head_bytes = 0
+        self.body: StreamReader | None = None  # of the request that was begun last
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
@@ -96,19 +99,15 @@ class Connection(RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        last = self._messages[-1][1] if self._messages else self.body
+        in_body = last is not None and not last.is_eof()
+        queued = len(self._messages)
         super().data_received(data)
-        if self._messages or self._request_in_progress:
+        if len(self._messages) > queued:
             self._head_arrived()
-        elif self._head_timer is None:
-            self._expect_head()
-        self._end_broken_bodies()
-
-    def _end_broken_bodies(self) -> None:
-        """After an unfinished body only the parser's complaint can follow; aiohttp leaves whoever reads it waiting."""
-        bodies = [self.body, *(body for _, body in self._messages)]
-        for body in bodies[:-1]:
-            if body is not None and not body.is_eof() and body.exception() is None:
-                body.set_exception(RequestPayloadError())
+            self._end_broken_bodies()
+        elif data and not in_body:  # aiohttp calls this with nothing when it resumes
+            self._expect_head(len(data))
 
     def handle_error(
         self,
@@ -131,19 +130,37 @@ class Connection(RequestHandler):
         response.force_close()
         return response
 
-    def _expect_head(self) -> None:
-        self._head_timer = self._loop.call_later(self._server.head_deadline_seconds, self._head_overdue)
+    def _expect_head(self, more_bytes: int = 0) -> None:
+        self._head_bytes += more_bytes
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse_head(Deny("header_too_large"))
+        elif self._head_timer is None:
+            self._head_timer = self._loop.call_later(self._server.head_deadline_seconds, self._head_overdue)
 
     def _head_arrived(self) -> None:
+        self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
     def _head_overdue(self) -> None:
         self._head_timer = None
+        if self._request_in_progress or self._messages:
+            self._expect_head()  # its time begins again when the answers before it are out
+        else:
+            self._refuse_head(Deny("request_timeout"))
+
+    def _refuse_head(self, deny: Deny) -> None:
         if self.transport is not None and not self._request_in_progress and not self._messages:
-            self.transport.write(_late(new_exchange_id()))
+            self.transport.write(_without_request(deny, new_exchange_id()))
             self.force_close()
+
+    def _end_broken_bodies(self) -> None:
+        """After an unfinished body only the parser's complaint can follow; aiohttp leaves whoever reads it waiting."""
+        bodies = [self.body, *(body for _, body in self._messages)]
+        for body in bodies[:-1]:
+            if body is not None and not body.is_eof() and body.exception() is None:
+                body.set_exception(RequestPayloadError())
 
 
 def new_exchange_id() -> str:
@@ -151,11 +168,12 @@ def new_exchange_id() -> str:
     return f"kpx_{os.urandom(16).hex()}"
 
 
-def _late(exchange_id: str) -> bytes:
+def _without_request(deny: Deny, exchange_id: str) -> bytes:
     """A refusal for which there is no request yet, as bytes."""
-    answer = reply(Deny("request_timeout"))
+    answer = reply(deny)
     head = (
-        f"HTTP/1.1 408 Request Timeout\r\nContent-Type: {answer.content_type}\r\nx-request-id: {exchange_id}\r\n"
-        f"x-should-retry: false\r\nContent-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.content_type}\r\n"
+        f"x-request-id: {exchange_id}\r\nx-should-retry: false\r\nContent-Length: {len(answer.body)}\r\n"
+        "Connection: close\r\n\r\n"
     )
     return head.encode() + answer.body

@@ -5,9 +5,9 @@ ledger.py knows balances, database.py knows SQLite. Used by one thread, the desk
 """
 
 from keyproxy.store.grants import Found, Grants, Meter, TokenState
-from keyproxy.store.ledger import Ledger, OpenReservation, Totals
+from keyproxy.store.ledger import Ledger, OpenReservation, Reservation, Settlement, Totals
 
-__all__ = ["Found", "Meter", "OpenReservation", "Store", "TokenState", "Totals"]
+__all__ = ["Found", "Meter", "OpenReservation", "Reservation", "Settlement", "Store", "TokenState", "Totals"]
 
 
 class Store(Grants, Ledger):

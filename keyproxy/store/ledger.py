@@ -6,6 +6,8 @@ through `Store` by the desk, inside its transaction, which holds SQLite's only w
 lock: what a check has read cannot change before it is written.
 """
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,19 +18,34 @@ from keyproxy.store.grants import RATE_WINDOW_US
 
 _BUSY_RETRY_SECONDS: Final = 1
 
+# One statement does a whole batch, with its values as one JSON array: each step of a
+# statement gives up the interpreter's lock, and getting it back from a busy event loop
+# costs more than the step. Ids and integers need no care in JSON.
+_OPEN: Final = (
+    "SELECT json_group_array(json_array(exchange_id, token_id, requests, tokens, microusd)) FROM reservations"
+    " WHERE exchange_id IN (SELECT value FROM json_each(?))"
+)
+_DROP: Final = "DELETE FROM reservations WHERE exchange_id IN (SELECT value FROM json_each(?))"
 _READ: Final = (
-    "SELECT expires_at_us, revoked_at_us, closed, limit_requests, used_requests + reserved_requests,"
-    " limit_tokens, used_tokens + reserved_tokens, limit_microusd, used_microusd + reserved_microusd,"
-    " limit_concurrency, in_flight, limit_per_minute FROM balances WHERE token_id = ?"
+    "SELECT json_group_array(json_array(token_id, expires_at_us, revoked_at_us, closed,"
+    " limit_requests, used_requests + reserved_requests, limit_tokens, used_tokens + reserved_tokens,"
+    " limit_microusd, used_microusd + reserved_microusd, limit_concurrency, in_flight, limit_per_minute))"
+    " FROM balances WHERE token_id IN (SELECT value FROM json_each(?))"
+)
+_MOVE: Final = (
+    "UPDATE balances SET"
+    " reserved_requests = reserved_requests + json_extract(move.value, '$[1]'),"
+    " reserved_tokens = reserved_tokens + json_extract(move.value, '$[2]'),"
+    " reserved_microusd = reserved_microusd + json_extract(move.value, '$[3]'),"
+    " in_flight = in_flight + json_extract(move.value, '$[4]'),"
+    " used_requests = used_requests + json_extract(move.value, '$[5]'),"
+    " used_tokens = used_tokens + json_extract(move.value, '$[6]'),"
+    " used_microusd = used_microusd + json_extract(move.value, '$[7]')"
+    " FROM json_each(?) AS move WHERE token_id = json_extract(move.value, '$[0]')"
 )
 _HOLD: Final = (
-    "UPDATE balances SET reserved_requests = reserved_requests + ?, reserved_tokens = reserved_tokens + ?,"
-    " reserved_microusd = reserved_microusd + ?, in_flight = in_flight + 1 WHERE token_id = ?"
-)
-_BOOK: Final = (
-    "UPDATE balances SET reserved_requests = reserved_requests - ?, reserved_tokens = reserved_tokens - ?,"
-    " reserved_microusd = reserved_microusd - ?, in_flight = in_flight - 1, used_requests = used_requests + ?,"
-    " used_tokens = used_tokens + ?, used_microusd = used_microusd + ? WHERE token_id = ?"
+    "INSERT INTO reservations SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),"
+    " json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]'), ?, ? FROM json_each(?)"
 )
 _INVALID: Final = Deny("invalid_api_key")
 
@@ -54,47 +71,113 @@ class Totals:
     used: Need
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The wish to hold the worst case of one exchange."""
+
+    exchange_id: str
+    token_id: str
+    need: Need
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What an exchange cost in the end."""
+
+    exchange_id: str
+    charge: Charge
+
+
 class Ledger(Database):
     """The part of the store that knows balances."""
 
     def reserve(self, exchange_id: str, token_id: str, need: Need, *, now_us: int, audit_seq: int) -> Deny | None:
-        """Hold the worst case of an exchange, or say why not; a denial changes nothing.
-
-        Denials that no wait can mend come first. Raises StoreError, also for an
-        exchange that is already reserved.
-        """
-        row = self._row(_READ, (token_id,))
-        if row is None:
-            return _INVALID
-        denied = _refusal(row, need, now_us)
-        if denied is None and row[11] is not None:
-            denied = self._admit_by_rate(token_id, row[11], now_us)
-        if denied is not None:
-            return denied
-        self._write(_HOLD, (need.requests, need.tokens, need.microusd, token_id))
-        self._write(
-            "INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (exchange_id, token_id, need.requests, need.tokens, need.microusd, audit_seq, now_us),
-        )
-        return None
+        """Hold the worst case of one exchange, or say why not. See `post`."""
+        return self.post([], [Reservation(exchange_id, token_id, need)], now_us=now_us, audit_seq=audit_seq)[0]
 
     def settle(self, exchange_id: str, charge: Charge) -> bool:
         """Turn a reservation into a charge, once: False, and no change, when it is settled already.
 
         `budget.NOTHING` releases it.
         """
-        self._require_transaction()
-        # fetchall: a RETURNING statement has done its work only when it is read to its end
-        rows = self._rows(
-            "DELETE FROM reservations WHERE exchange_id = ? RETURNING requests, tokens, microusd, token_id",
-            (exchange_id,),
-        )
-        if not rows:
+        moves: dict[str, _Move] = {}
+        found = self._take_out([Settlement(exchange_id, charge)], moves)
+        self._move(moves)
+        return found == 1
+
+    def post(
+        self, settlements: Sequence[Settlement], reservations: Sequence[Reservation], *, now_us: int, audit_seq: int
+    ) -> list[Deny | None]:
+        """Settle, then reserve, each in its order: the answers to the reservations.
+
+        A reservation holds the worst case of an exchange or changes nothing; denials
+        that no wait can mend come first. A settlement of what is settled already is
+        nothing. Raises StoreError, also for an exchange that is already reserved.
+        """
+        moves: dict[str, _Move] = {}
+        self._take_out(settlements, moves)
+        balances = self._balances({asked.token_id for asked in reservations})
+        for token_id, balance in balances.items():
+            if token_id in moves:
+                balance.add(moves[token_id])
+        answers = [self._answer(asked, balances.get(asked.token_id), now_us) for asked in reservations]
+        held = [asked for asked, denied in zip(reservations, answers, strict=True) if denied is None]
+        for asked in held:
+            moves.setdefault(asked.token_id, _Move()).hold(asked.need, 1)
+        if held:
+            rows = [[asked.exchange_id, asked.token_id, *_figures(asked.need)] for asked in held]
+            self._write(_HOLD, (audit_seq, now_us, json.dumps(rows)))
+        self._move(moves)
+        return answers
+
+    def hold_again(self, lost: OpenReservation) -> bool:
+        """Put back a reservation that was made once, whatever the balance says; False where its token is unknown."""
+        if not self._balances({lost.token_id}):
             return False
-        requests, tokens, microusd, token_id = rows[0]
-        used = (charge.requests, charge.tokens, charge.microusd)
-        self._write(_BOOK, (requests, tokens, microusd, *used, token_id))
+        move = _Move()
+        move.hold(lost.need, 1)
+        row = [lost.exchange_id, lost.token_id, *_figures(lost.need)]
+        self._write(_HOLD, (lost.audit_seq, lost.reserved_at_us, json.dumps([row])))
+        self._move({lost.token_id: move})
         return True
+
+    def _take_out(self, settlements: Sequence[Settlement], moves: dict[str, "_Move"]) -> int:
+        """Delete what is settled now, note what that moves, and tell how many were still open."""
+        self._require_transaction()
+        if not settlements:
+            return 0
+        charges = {settled.exchange_id: settled.charge for settled in settlements}
+        ids = json.dumps(list(charges))
+        rows = self._json(_OPEN, ids)
+        if rows:
+            self._write(_DROP, (ids,))
+        for exchange_id, token_id, *reserved in rows:
+            move = moves.setdefault(token_id, _Move())
+            move.hold(Need(*reserved), -1)
+            move.use(charges[exchange_id])
+        return len(rows)
+
+    def _balances(self, token_ids: set[str]) -> dict[str, "_Balance"]:
+        rows = self._json(_READ, json.dumps(list(token_ids))) if token_ids else []
+        return {row[0]: _Balance(*row) for row in rows}
+
+    def _answer(self, asked: Reservation, balance: "_Balance | None", now_us: int) -> Deny | None:
+        if balance is None:
+            return _INVALID
+        denied = _refusal(balance, asked.need, now_us)
+        if denied is None and balance.limit_per_minute is not None:
+            denied = self._admit_by_rate(asked.token_id, balance.limit_per_minute, now_us)
+        if denied is None:
+            balance.take(asked.need)
+        return denied
+
+    def _move(self, moves: Mapping[str, "_Move"]) -> None:
+        if moves:
+            self._write(_MOVE, (json.dumps([[token_id, *move.figures()] for token_id, move in moves.items()]),))
+
+    def _json(self, sql: str, values: str) -> list[list[Any]]:
+        row = self._row(sql, (values,))
+        return json.loads(row[0]) if row else []
 
     def open_reservations(self) -> list[OpenReservation]:
         """What was admitted and not settled, oldest first."""
@@ -139,19 +222,89 @@ class Ledger(Database):
         return None
 
 
-def _refusal(row: tuple[Any, ...], need: Need, now_us: int) -> Deny | None:
-    expires_at_us, revoked_at_us, closed = row[:3]
-    if revoked_at_us is not None or closed is not None or now_us >= expires_at_us:
+@dataclass(slots=True)
+class _Balance:
+    """A token's row, as a batch goes through it. `taken_*` is used and reserved together."""
+
+    token_id: str
+    expires_at_us: int
+    revoked_at_us: int | None
+    closed: str | None
+    limit_requests: int | None
+    taken_requests: int
+    limit_tokens: int | None
+    taken_tokens: int
+    limit_microusd: int | None
+    taken_microusd: int
+    limit_concurrency: int | None
+    in_flight: int
+    limit_per_minute: int | None
+
+    def take(self, need: Need) -> None:
+        self.taken_requests += need.requests
+        self.taken_tokens += need.tokens
+        self.taken_microusd += need.microusd
+        self.in_flight += 1
+
+    def add(self, move: "_Move") -> None:
+        self.taken_requests += move.reserved_requests + move.used_requests
+        self.taken_tokens += move.reserved_tokens + move.used_tokens
+        self.taken_microusd += move.reserved_microusd + move.used_microusd
+        self.in_flight += move.in_flight
+
+
+@dataclass(slots=True)
+class _Move:
+    """What a batch adds to one token's row."""
+
+    reserved_requests: int = 0
+    reserved_tokens: int = 0
+    reserved_microusd: int = 0
+    in_flight: int = 0
+    used_requests: int = 0
+    used_tokens: int = 0
+    used_microusd: int = 0
+
+    def hold(self, need: Need, sign: int) -> None:
+        self.reserved_requests += sign * need.requests
+        self.reserved_tokens += sign * need.tokens
+        self.reserved_microusd += sign * need.microusd
+        self.in_flight += sign
+
+    def use(self, charge: Charge) -> None:
+        self.used_requests += charge.requests
+        self.used_tokens += charge.tokens
+        self.used_microusd += charge.microusd
+
+    def figures(self) -> tuple[int, ...]:
+        """In the order of the statement."""
+        return (
+            self.reserved_requests,
+            self.reserved_tokens,
+            self.reserved_microusd,
+            self.in_flight,
+            self.used_requests,
+            self.used_tokens,
+            self.used_microusd,
+        )
+
+
+def _figures(need: Need) -> tuple[int, int, int]:
+    return need.requests, need.tokens, need.microusd
+
+
+def _refusal(balance: _Balance, need: Need, now_us: int) -> Deny | None:
+    if balance.revoked_at_us is not None or balance.closed is not None or now_us >= balance.expires_at_us:
         return _INVALID
     for limit, taken, needed, what in (
-        (row[3], row[4], need.requests, "requests"),
-        (row[5], row[6], need.tokens, "tokens"),
-        (row[7], row[8], need.microusd, "micro-dollars"),
+        (balance.limit_requests, balance.taken_requests, need.requests, "requests"),
+        (balance.limit_tokens, balance.taken_tokens, need.tokens, "tokens"),
+        (balance.limit_microusd, balance.taken_microusd, need.microusd, "micro-dollars"),
     ):
         if limit is not None and taken + needed > limit:
             return Deny("insufficient_quota", _spent(what, limit, taken, needed))
-    limit, in_flight = row[9:11]
-    if limit is not None and in_flight >= limit:
+    limit = balance.limit_concurrency
+    if limit is not None and balance.in_flight >= limit:
         message = f"This token may have {limit} requests in flight at once."
         return Deny("rate_limit_exceeded", message, retry_after_seconds=_BUSY_RETRY_SECONDS)
     return None

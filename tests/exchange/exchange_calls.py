@@ -6,12 +6,11 @@ is checked as well.
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from support.inprocess import Gateway
 from support.raw import RawConnection, RawResponse, request_bytes
-from support.upstream import Upstream
 
 BROKEN_EVENT = (
     b'data: {"error":{"message":"The provider\'s answer broke off.","type":"server_error","param":null,'
@@ -53,25 +52,24 @@ async def leave_after_request(gateway: Gateway, token: str, *, stream: bool = Fa
     return wire
 
 
+async def until(condition: Callable[[], bool], within_seconds: float = 5.0) -> None:
+    async with asyncio.timeout(within_seconds):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.005)
+
+
 async def at_rest(gateway: Gateway, within_seconds: float = 5.0) -> None:
     """Wait until nothing is under way, and require that nothing is held any more either."""
     journey = gateway.house.journey
-    async with asyncio.timeout(within_seconds):
-        while journey.in_flight or len(journey.drains) or journey.desk.behind:
-            await asyncio.sleep(0.01)
-        while (totals := await journey.registry.read(lambda store: store.totals())).in_flight:
-            await asyncio.sleep(0.01)
+    await until(lambda: not (journey.in_flight or len(journey.drains) or journey.desk.behind), within_seconds)
+    totals = await journey.registry.read(lambda store: store.totals())
+    assert totals.in_flight == 0
     assert (totals.reserved.requests, totals.reserved.tokens, totals.reserved.microusd) == (0, 0, 0)
     turnstile = gateway.house.turnstile
     assert turnstile.waiting == 0
     assert turnstile._free == gateway.house.settings.pool.connections
-
-
-async def upstream_is_left(upstream: Upstream, within_seconds: float = 3.0) -> None:
-    """Wait until no connection to the provider is open, idle ones included."""
-    async with asyncio.timeout(within_seconds):
-        while upstream.open_connections:
-            await asyncio.sleep(0.01)
 
 
 async def reserved_for(gateway: Gateway, number: int = 1) -> dict[str, int]:

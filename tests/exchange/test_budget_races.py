@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from exchange_calls import ask, at_rest, code_of
+from exchange_calls import ask, at_rest, code_of, until
 from support.answers import good, html, refusal, reply, unary
 from support.exchange import Behaviour, Exchange, close
 from support.inprocess import Gateway, running_gateway
@@ -36,9 +36,7 @@ class Gate:
 async def rush(gateway: Gateway, token: str, gate: Gate, admitted: int, crowd: int = CROWD) -> list[RawResponse]:
     """All at once; the gate opens when all that are to be refused have been."""
     calls = [asyncio.create_task(ask(gateway, token, stream=number % 2 == 0)) for number in range(crowd)]
-    async with asyncio.timeout(20):
-        while sum(call.done() for call in calls) < crowd - admitted:
-            await asyncio.sleep(0.01)
+    await until(lambda: sum(call.done() for call in calls) >= crowd - admitted, within_seconds=20)
     gate.open()
     return await asyncio.gather(*calls)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange_calls import at_rest, chat, leave_after_request, posted
+from exchange_calls import at_rest, chat, leave_after_request, posted, until
 from support.answers import JSON, refusal, unary
 from support.exchange import Behaviour, Exchange, hang
 from support.faults import after, cut
@@ -278,8 +278,7 @@ async def test_a_crowd_that_leaves_at_once_leaves_nothing_behind(
     await asyncio.gather(*(wire.close() for wire in wires))
     async with asyncio.timeout(SOON_SECONDS + 2):
         await gateway.outcome(20)
-        while upstream.open_connections:
-            await asyncio.sleep(0.01)
+    await until(lambda: not upstream.open_connections)
     await at_rest(gateway)
 
 
@@ -301,9 +300,7 @@ async def test_five_hundred_aborts_in_mid_stream_leave_no_task_socket_or_reserva
         for start in range(0, 500, 50):
             await asyncio.gather(*(abort(gateway, token, number) for number in range(start, start + 50)))
         await at_rest(gateway, within_seconds=15)
-        async with asyncio.timeout(10):
-            while upstream.open_connections or len(asyncio.all_tasks()) > tasks_before:
-                await asyncio.sleep(0.02)
+        await until(lambda: not upstream.open_connections and len(asyncio.all_tasks()) <= tasks_before, 10)
         intents, outcomes = gateway.records("intent"), gateway.records("outcome")
         assert len(intents) == len(outcomes) > 400
         assert {record.data["ending"] for record in outcomes} <= {"client_gone", "not_sent"}

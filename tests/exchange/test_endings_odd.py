@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from exchange_calls import ask, at_rest, code_of, reserved_for
+from exchange_calls import BROKEN_EVENT, ask, at_rest, code_of, reserved_for
 from support import ports
 from support.answers import good, unary
 from support.exchange import Behaviour, Exchange
-from support.faults import reset_on_accept
+from support.faults import drip, reset_on_accept
 from support.inprocess import Gateway, running_gateway
 from support.streams import stream
 from support.upstream import Upstream
@@ -154,3 +154,51 @@ async def test_an_odd_header_of_the_provider_cannot_stop_the_record(
     assert answers[0].get("x-upstream-request-id") is None
     assert (await gateway.outcome(1))["upstream_request_id"] is None
     await at_rest(gateway)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_steady_drops_do_not_outlast_the_far_backstop(streamed: bool, upstream: Upstream, tmp_path: Path) -> None:
+    patient = {"total_timeout_seconds": 0.6, "idle_timeout_seconds": 0.3}
+    async with running_gateway(tmp_path / "state", upstream.base_url, patient=patient) as gateway:
+        token = await gateway.mint()
+        upstream.script(
+            stream(("a",) * 200, interval_seconds=0.05) if streamed else drip(unary(("a" * 200,)), 10, 0.05)
+        )
+        answer = await ask(gateway, token, stream=streamed)
+        outcome = await gateway.outcome()
+        assert answer.status in ({200} if streamed else {502, 504})
+        assert answer.body.endswith(BROKEN_EVENT) is streamed
+        assert (outcome["charge"]["estimated"], 600_000 <= outcome["duration_us"] < 5_000_000) == (True, True)
+        await at_rest(gateway)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_refusal_that_comes_before_the_request_was_read_is_passed_on(streamed: bool, tmp_path: Path) -> None:
+    """And the connection, with half a request in it, serves nobody else."""
+    body = b'{"error":{"message":"Too long.","type":"invalid_request_error","param":null,"code":"too_long"}}'
+    accepted: list[asyncio.StreamWriter] = []
+
+    async def refuse_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 413 Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+            % (len(body), body)
+        )
+        await writer.drain()
+        await asyncio.sleep(0.3)
+        writer.close()
+
+    server = await asyncio.start_server(refuse_early, "127.0.0.1", 0, limit=4096)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with running_gateway(
+            tmp_path / "state", f"http://127.0.0.1:{port}/v1", door={"body_max_bytes": 32 * 1024 * 1024}
+        ) as gateway:
+            token = await gateway.mint()
+            answers = [await ask(gateway, token, "x" * 20_000_000, stream=streamed) for _ in range(2)]
+            assert [(answer.status, code_of(answer)) for answer in answers] == [(413, "too_long")] * 2
+            assert len(accepted) == 2
+            await at_rest(gateway)
+        for writer in accepted:
+            await writer.wait_closed()

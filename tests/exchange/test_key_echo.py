@@ -4,8 +4,8 @@ import base64
 
 import pytest
 from exchange_calls import BROKEN_EVENT, ask, at_rest, code_of
-from support.answers import JSON, reply
-from support.exchange import Behaviour, Exchange
+from support.answers import reply
+from support.exchange import Exchange
 from support.faults import SPELLINGS, compressed, echo_key
 from support.inprocess import Gateway
 from support.raw import RawResponse
@@ -37,6 +37,7 @@ def alarms(gateway: Gateway) -> list[str]:
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("status", [200, 400, 429, 500])
 async def test_a_body_that_holds_the_key(
+    *,
     status: int,
     streamed: bool,
     spelling: str,

@@ -170,7 +170,7 @@ async def test_a_reset_on_a_reused_connection_is_tried_again_only_where_retries_
     status=st.sampled_from([200, 400, 408, 429, 500, 502, 503, 504]),
 )
 def test_a_pause_is_never_shorter_than_asked_nor_longer_than_allowed(
-    attempts: int, tried: int, floor: float | None, left: float, jitter: float, status: int
+    *, attempts: int, tried: int, floor: float | None, left: float, jitter: float, status: int
 ) -> None:
     retries = Retries(attempts, 0.5, 10.0, uniform=lambda low, high: low + jitter * (high - low))
     pause = retries.pause_after_status(status, tried, floor, left)

@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -153,7 +154,7 @@ def test_however_a_stream_is_cut_the_client_gets_its_whole_events_and_one_true_e
 ) -> None:
     body = b"".join(events)
     places = sorted({0, *(cut % (len(body + tail) + 1) for cut in cuts), len(body + tail)})
-    chunks = [(body + tail)[start:end] for start, end in zip(places, places[1:], strict=False)]
+    chunks = [(body + tail)[start:end] for start, end in pairwise(places)]
 
     async def relay() -> bytes:
         async with Upstream() as upstream, in_front_of(upstream) as gateway:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exchange_calls import ask, at_rest, code_of
+from exchange_calls import ask, at_rest, code_of, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.answers import rate_limited, unary
@@ -217,9 +217,7 @@ async def test_a_full_house_queues_then_refuses_and_recovers(upstream: Upstream,
         token = await gateway.mint()
         upstream.default = wait
         calls = [asyncio.create_task(ask(gateway, token)) for _ in range(9)]
-        async with asyncio.timeout(5):
-            while sum(call.done() for call in calls) < 4:
-                await asyncio.sleep(0.01)
+        await until(lambda: sum(call.done() for call in calls) == 4)
         assert gateway.house.turnstile.waiting == 3
         assert len(upstream.seen) == 2
         gate.set()
@@ -236,9 +234,7 @@ async def test_those_who_leave_the_queue_free_it(upstream: Upstream, tmp_path: P
         token = await gateway.mint()
         upstream.script(hang)
         calls = [asyncio.create_task(ask(gateway, token)) for _ in range(5)]
-        async with asyncio.timeout(5):
-            while gateway.house.turnstile.waiting < 4:
-                await asyncio.sleep(0.01)
+        await until(lambda: gateway.house.turnstile.waiting == 4)
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)

@@ -5,6 +5,8 @@ import time
 
 import pytest
 from refused import BODY, assert_our_headers, assert_refused
+from support.answers import good
+from support.faults import after
 from support.inprocess import running_gateway
 from support.raw import RawConnection, request_bytes
 from support.wire import chunk
@@ -17,7 +19,8 @@ JSON = ("Content-Type", "application/json")
 
 
 @pytest.fixture
-async def hasty(upstream, tmp_path):
+async def hasty(upstream, tmp_path, monkeypatch):
+    monkeypatch.setattr("keyproxy.gateway.body.DISCARD_SECONDS", 0.3)
     door = Door(
         header_deadline_seconds=HEAD_SECONDS, body_deadline_seconds=BODY_SECONDS, body_min_bytes_per_second=1_000_000
     )
@@ -62,6 +65,56 @@ async def test_a_second_head_that_does_not_end_is_408(hasty):
         assert await wire.is_closed()
 
 
+async def test_a_half_head_behind_a_whole_request_is_408(hasty, upstream):
+    """However long the answer before it takes; and that answer comes first."""
+    token = await hasty.mint()
+    upstream.script(after(2 * HEAD_SECONDS, good()))
+    async with await RawConnection.open(hasty.port) as wire:
+        await wire.send(request_bytes(token=token, body=BODY))
+        await upstream.request()
+        await wire.send(b"GET /hea")
+        assert (await wire.read_response()).status == 200
+        assert_refused(await wire.read_response(), 408, "request_timeout")
+        assert await wire.is_closed()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_body_in_a_segment_of_its_own_is_not_taken_for_a_head(hasty, turns):
+    """Clients write head and body apart; whenever the body comes, the idle connection gets no 408 after it."""
+    token = await hasty.mint()
+    whole = request_bytes(token=token, body=BODY)
+    async with await RawConnection.open(hasty.port) as wire:
+        await wire.send(whole[: -len(BODY)])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await wire.send(BODY)
+        assert (await wire.read_response()).status == 200
+        assert not await wire.is_closed(within_seconds=2 * HEAD_SECONDS)
+
+
+async def test_a_body_behind_a_body_is_not_taken_for_a_head(hasty, upstream):
+    token = await hasty.mint()
+    whole = request_bytes(token=token, body=BODY)
+    upstream.script(after(0.2, good()))
+    async with await RawConnection.open(hasty.port) as wire:
+        await wire.send(whole + whole[: -len(BODY)])
+        await upstream.request()
+        await wire.send(BODY)
+        assert [(await wire.read_response()).status for _ in range(2)] == [200, 200]
+        assert not await wire.is_closed(within_seconds=2 * HEAD_SECONDS)
+
+
+async def test_an_unfinished_head_cannot_hold_a_megabyte(gateway):
+    """Each line within its bound, the head never ending: refused long before the deadline."""
+    async with await RawConnection.open(gateway.port) as wire:
+        await wire.send(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n")
+        for number in range(9):
+            await wire.send(b"X-%d: %s\r\n" % (number, b"n" * 8000))
+            await asyncio.sleep(0.01)
+        assert_refused(await wire.read_response(within_seconds=3.0), 431, "header_too_large", secret=("nnn",))
+        assert await wire.is_closed()
+
+
 async def test_an_idle_connection_between_requests_has_no_deadline_of_a_head(hasty):
     """A pool keeps it for minutes (R6 of every proxy: the server must not be the first to close)."""
     async with await RawConnection.open(hasty.port) as wire:
@@ -81,9 +134,6 @@ async def test_an_empty_line_after_a_body_begins_no_head(hasty):
 
 
 async def test_an_answer_that_takes_longer_than_a_head_may_is_not_cut(hasty, upstream):
-    from support.answers import good
-    from support.faults import after
-
     token = await hasty.mint()
     upstream.script(after(2 * HEAD_SECONDS, good()))
     async with await RawConnection.open(hasty.port) as wire:

@@ -165,7 +165,10 @@ CREDENTIALS = {
     "cookie-alone": lambda token: [("Cookie", f"token={token}")],
     "and-x-api-key": lambda token: [("Authorization", f"Bearer {token}"), ("X-Api-Key", token)],
     "and-api-key": lambda token: [("Authorization", f"Bearer {token}"), ("Api-Key", "")],
-    "and-proxy-authorization": lambda token: [("Authorization", f"Bearer {token}"), ("Proxy-Authorization", "Basic eA==")],
+    "and-proxy-authorization": lambda token: [
+        ("Authorization", f"Bearer {token}"),
+        ("Proxy-Authorization", "Basic eA=="),
+    ],
     "and-cookie": lambda token: [("Authorization", f"Bearer {token}"), ("Cookie", "session=1")],
     "other-provider": lambda token: [("Authorization", f"Bearer {FOREIGN}")],
     "our-own-key": lambda token: [("Authorization", f"Bearer {KEY}")],
@@ -362,7 +365,9 @@ async def test_two_media_types_are_none(gateway, upstream):
     assert upstream.seen == []
 
 
-@pytest.mark.parametrize("codings", [["gzip"], ["br"], ["deflate"], ["zstd"], ["x"], ["gzip, gzip"], ["identity", "gzip"]])
+@pytest.mark.parametrize(
+    "codings", [["gzip"], ["br"], ["deflate"], ["zstd"], ["x"], ["gzip, gzip"], ["identity", "gzip"]]
+)
 async def test_an_encoded_body_is_not_inflated_but_refused(gateway, upstream, codings):
     token = await gateway.mint()
     headers = [JSON, *(("Content-Encoding", coding) for coding in codings)]
@@ -378,7 +383,9 @@ async def test_a_body_may_have_a_mebibyte_and_not_a_byte_more(gateway, upstream,
         body = BODY + b" " * (size - len(BODY))
         headers = [JSON]
         if chunked:
-            body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:70_000], body[70_000:])) + b"0\r\n\r\n"
+            body = (
+                b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:70_000], body[70_000:])) + b"0\r\n\r\n"
+            )
             headers.append(("Transfer-Encoding", "chunked"))
         answer = await ask(gateway.port, request_bytes(token=token, body=body, headers=headers))
         assert answer.status == status

@@ -87,7 +87,9 @@ async def test_thousands_of_distinct_paths_leave_no_memory_behind(gateway):
     """aiohttp had a leak for each unknown route (CVE-2024-52303)."""
 
     async def some(first: int) -> int:
-        await _flood(gateway.port, [request_bytes("GET", f"/v1/{number:0200}") for number in range(first, first + 1000)])
+        await _flood(
+            gateway.port, [request_bytes("GET", f"/v1/{number:0200}") for number in range(first, first + 1000)]
+        )
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

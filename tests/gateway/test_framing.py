@@ -148,8 +148,31 @@ async def test_http_1_0_with_chunks_is_refused(gateway, upstream):
     assert upstream.seen == []
 
 
-GOOD_HOSTS = ["localhost", "localhost:4000", "127.0.0.1:8788", "[::1]", "[::1]:8080", "host.docker.internal:8788", "a_b"]
-BAD_HOSTS = ["", "localhost:4000/#@x", "a b", "a@b", "a,b", "a:b", "[::1", "::1", "a/b", "a?b", "a#b", "a\\b", "a:123456", "%00"]
+GOOD_HOSTS = [
+    "localhost",
+    "localhost:4000",
+    "127.0.0.1:8788",
+    "[::1]",
+    "[::1]:8080",
+    "host.docker.internal:8788",
+    "a_b",
+]
+BAD_HOSTS = [
+    "",
+    "localhost:4000/#@x",
+    "a b",
+    "a@b",
+    "a,b",
+    "a:b",
+    "[::1",
+    "::1",
+    "a/b",
+    "a?b",
+    "a#b",
+    "a\\b",
+    "a:123456",
+    "%00",
+]
 
 
 @pytest.mark.parametrize("host", GOOD_HOSTS)

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from refused import BODY, assert_refused
+from support.answers import good
+from support.faults import after
 from support.inprocess import running_gateway
 from support.raw import RawConnection, request_bytes
 from support.wire import chunk, last_chunk
@@ -96,12 +98,33 @@ async def test_a_malformed_chunk_ends_the_connection(gateway, upstream, body):
     assert (await gateway.used(token))["requests"] == 0
 
 
+async def test_a_malformed_chunk_behind_another_request_is_refused_in_its_turn(gateway, upstream):
+    token = await gateway.mint()
+    upstream.script(after(0.2, good()))
+    async with await RawConnection.open(gateway.port) as wire:
+        await wire.send(
+            request_bytes(token=token, body=BODY) + request_bytes(token=token, headers=HEADERS) + b"5\r\n012"
+        )
+        await upstream.request()
+        await wire.send(b"345678\r\n")
+        assert (await wire.read_response()).status == 200
+        assert_refused(await wire.read_response(), 400, "bad_request")
+        assert await wire.is_closed()
+    assert len(upstream.seen) == 1
+
+
 FLOODS = {
     "extension": (SIZE + b";x=", b"e" * 65536),
     "trailers": (chunk(BODY) + b"0\r\n", b"X-Trailer: 0123456789\r\n" * 1000),
     "one-trailer": (chunk(BODY) + b"0\r\nX-Trailer: ", b"t" * 65536),
     "size": (b"0" * 10, b"0" * 65536),
 }
+
+
+async def _send_for_ever(wire: RawConnection, piece: bytes) -> None:
+    while True:
+        await wire.send(piece)
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(("begin", "piece"), FLOODS.values(), ids=FLOODS)
@@ -112,10 +135,7 @@ async def test_what_surrounds_chunks_cannot_go_on_for_ever(tmp_path, upstream, b
         async with await RawConnection.open(gateway.port) as wire:
             await wire.send(request_bytes(token=token, headers=HEADERS) + begin)
             with pytest.raises(ConnectionError):
-                async with asyncio.timeout(20.0):
-                    while True:
-                        await wire.send(piece)
-                        await asyncio.sleep(0)
+                await asyncio.wait_for(_send_for_ever(wire, piece), 20.0)
         assert (await gateway.used(token))["requests"] == 0
     assert upstream.seen == []
 

@@ -1,25 +1,34 @@
 """`keyproxy doctor`: which claims hold on this host, each as one line.
 
-Owns the flags and the exit code. Must not start or change anything, nor print a
-secret; what is checked is in `checks.py` and its neighbours, in the order of `registry.py`.
+Owns the flags, the order of the checks, the form of a line and the exit code. Must
+not start or change anything, nor print a secret. A check is a function of what was
+found beforehand (`verdict.Host`), in `machine`, `custody`, `books`, `running` or
+`provider`; with --upstream, `rehearsal` has the running gateway make real calls.
 """
 
 import argparse
 
+from keyproxy.cli.config import add_setting_flags
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    text = "tell which claims hold on this host"
     parser = subparsers.add_parser(
-        "doctor", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
+        "doctor",
+        help="tell which claims hold on this host",
+        description="Tell which claims hold on this host, for the settings that `keyproxy serve` has or would have. "
+        "Exit 0 when none failed; warnings do not count.",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "--upstream", action="store_true", help="send one real, paid request for each role through the running gateway"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    add_setting_flags(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from keyproxy.cli.config import setting_flags
     from keyproxy.cli.doctor.examination import examine
 
-    return examine(upstream=arguments.upstream, as_json=arguments.json)
+    return examine(setting_flags(arguments), upstream=arguments.upstream, as_json=arguments.json)
