@@ -49,7 +49,7 @@ clean: ## remove what was built
 	rm -rf $(VENV) build dist
 
 $(BIN)/python:
-	@python=$$(sh scripts/find-python) && echo "making $(VENV) with $$python" && "$$python" -m venv $(VENV)
+	@python=$$(PYTHON="$(PYTHON)" sh scripts/find-python) && echo "making $(VENV) with $$python" && "$$python" -m venv $(VENV)
 
 # pins with hashes, then keyproxy itself with the build tool that is pinned as well
 $(VENV)/base: requirements/base.txt pyproject.toml | $(BIN)/python

@@ -100,6 +100,7 @@ class Listeners:
             door,
             connections=Connections(settings.door.connections_per_source),
             strangers=strangers,
+            turned_away=house.journey.watch.turned_away,
             head_deadline_seconds=settings.door.header_deadline_seconds,
         )
         self._data = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)

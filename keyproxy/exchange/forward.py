@@ -7,6 +7,7 @@ ClientGoneError passes through, and drains takes the course over. Called by the 
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -28,6 +29,7 @@ ERROR_BODY_SECONDS: Final = 10.0
 UPSTREAM_REFUSED_KEY: Final = "upstream_refused_key"
 KEY_ECHOED: Final = "key_echoed"
 
+# The clock of the deadlines is time.monotonic, which is also that of the loop's timers.
 Forwarded = tuple[Completed, Reply]
 
 
@@ -60,7 +62,7 @@ class Forwarder:
     async def forward(self, course: Course, relay: Relay) -> Forwarded:
         """Send it, and bring back what the record needs and what the client gets last."""
         limits = self._limits[course.admitted.grant.role]
-        deadline = _now() + limits.total_timeout_seconds
+        deadline = time.monotonic() + limits.total_timeout_seconds
         answer = await self._reach(course, limits, deadline)
         if not isinstance(answer, Answer):
             return answer
@@ -82,7 +84,7 @@ class Forwarder:
             if denied is not None:
                 return course.completed(Ending.NOT_SENT), refusals.reply(denied)
             course.has_place = True
-            left = min(deadline - _now(), (grant.expires_at_us - self._now_us()) / 1e6)
+            left = min(deadline - time.monotonic(), (grant.expires_at_us - self._now_us()) / 1e6)
             try:
                 answer = await self._attempt(course, limits, deadline)
             except asyncio.CancelledError:
@@ -108,7 +110,7 @@ class Forwarder:
 
     async def _attempt(self, course: Course, limits: RoleLimits, deadline: float) -> Answer:
         accept = "text/event-stream" if course.admitted.stream else JSON
-        async with asyncio.timeout_at(min(_now() + limits.first_byte_timeout_seconds, deadline)):
+        async with asyncio.timeout_at(min(time.monotonic() + limits.first_byte_timeout_seconds, deadline)):
             answer = await self._upstream.send(course.parcel, accept)
         _drop_key(course, answer)
         return answer
@@ -159,7 +161,7 @@ class Forwarder:
         try:
             async with asyncio.timeout(None) as patience:
                 while tap.terminal is None and tap.fault is None:
-                    patience.reschedule(min(_now() + idle_seconds, deadline))
+                    patience.reschedule(min(time.monotonic() + idle_seconds, deadline))
                     chunk = await answer.read()
                     if not chunk:
                         break
@@ -182,7 +184,9 @@ class Forwarder:
 
     async def _refused(self, course: Course, answer: Answer, limits: RoleLimits) -> Forwarded:
         """The provider said no: its status stays, its words are scrubbed, its troubles with our key are not the client's."""
-        await self._read(course, answer, MAX_ERROR_BYTES, limits.idle_timeout_seconds, _now() + ERROR_BODY_SECONDS)
+        await self._read(
+            course, answer, MAX_ERROR_BYTES, limits.idle_timeout_seconds, time.monotonic() + ERROR_BODY_SECONDS
+        )
         if course.tap.holds_key(bytes(course.body)):
             course.alarms = (*course.alarms, KEY_ECHOED)
         refusal = upstream_error.mapped(answer.status, answer.content_type, bytes(course.body), self._scrub)
@@ -209,7 +213,7 @@ class Forwarder:
         try:
             async with asyncio.timeout(None) as patience:
                 while len(course.body) <= max_bytes:
-                    patience.reschedule(min(_now() + idle_seconds, deadline))
+                    patience.reschedule(min(time.monotonic() + idle_seconds, deadline))
                     chunk = await answer.read()
                     if not chunk:
                         return True
@@ -224,11 +228,6 @@ _ENDINGS: Final = {
     FaultKind.RESET: Ending.NO_STATUS,
     FaultKind.UNREADABLE: Ending.NO_STATUS,
 }
-
-
-def _now() -> float:
-    """The loop's clock, in seconds: the one that its timeouts are measured by."""
-    return asyncio.get_running_loop().time()
 
 
 def _passed_on(answer: Answer) -> tuple[tuple[str, str], ...]:

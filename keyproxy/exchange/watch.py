@@ -5,6 +5,8 @@ field names of `exchange.finished`. No label holds a trial or a token, whose num
 has no bound. Fed by the steps; read by the operations listener.
 """
 
+from dataclasses import dataclass
+
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -18,10 +20,22 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 log = structlog.get_logger("keyproxy")
 
 
+@dataclass(frozen=True, slots=True)
+class _Meters:
+    """The meters of one role and model: looking a child up by its labels costs more than counting."""
+
+    spend: Counter
+    duration: Histogram
+    first_byte: Histogram
+    prompt_tokens: Counter
+    completion_tokens: Counter
+
+
 class Watch:
     """One for the life of a process."""
 
     def __init__(self) -> None:
+        self._meters: dict[tuple[str, str], _Meters] = {}
         self.registry = CollectorRegistry()
         self.in_flight = self._gauge("keyproxy_in_flight", "Exchanges under way.")
         self.queue = self._gauge("keyproxy_queue", "Exchanges that wait for a place before the provider.")
@@ -67,13 +81,14 @@ class Watch:
         admitted, usage = completed.admitted, completed.usage
         role, model = admitted.grant.role.value, admitted.model
         self._exchanges.labels(role, completed.ending.value).inc()
-        self._spend.labels(model, role).inc(charge.microusd)
-        self._duration.labels(role).observe(completed.duration_us / 1e6)
+        meters = self._meters.get((role, model)) or self._meters_for(role, model)
+        meters.spend.inc(charge.microusd)
+        meters.duration.observe(completed.duration_us / 1e6)
         if completed.first_byte_us is not None:
-            self._first_byte.labels(role).observe(completed.first_byte_us / 1e6)
+            meters.first_byte.observe(completed.first_byte_us / 1e6)
         if usage is not None:
-            self._tokens.labels(model, "prompt").inc(usage.prompt_tokens)
-            self._tokens.labels(model, "completion").inc(usage.completion_tokens)
+            meters.prompt_tokens.inc(usage.prompt_tokens)
+            meters.completion_tokens.inc(usage.completion_tokens)
         if len(completed.attempts) > 1:
             self._retries.labels(role).inc(len(completed.attempts) - 1)
         for code in alarms:
@@ -95,6 +110,16 @@ class Watch:
             duration_ms=completed.duration_us // 1000,
             alarms=alarms,
         )
+
+    def _meters_for(self, role: str, model: str) -> "_Meters":
+        meters = self._meters[role, model] = _Meters(
+            spend=self._spend.labels(model, role),
+            duration=self._duration.labels(role),
+            first_byte=self._first_byte.labels(role),
+            prompt_tokens=self._tokens.labels(model, "prompt"),
+            completion_tokens=self._tokens.labels(model, "completion"),
+        )
+        return meters
 
     def denied(self, inbound: Inbound, deny: Deny, grant: Grant | None = None) -> None:
         """A request was refused before it was admitted."""

@@ -11,7 +11,7 @@ source. Then calls.py reads the body and hands over to the exchange.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -21,7 +21,7 @@ from keyproxy.errors import Deny
 from keyproxy.exchange.journey import Journey
 from keyproxy.gateway.answers import DataRequest, refusal
 from keyproxy.gateway.body import discard
-from keyproxy.gateway.flood import Strangers
+from keyproxy.gateway.flood import TOO_MANY_STRANGERS, Strangers
 
 Call = Callable[[DataRequest, Authenticated], Awaitable[web.StreamResponse]]
 
@@ -29,6 +29,7 @@ Call = Callable[[DataRequest, Authenticated], Awaitable[web.StreamResponse]]
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
 _OTHER_CREDENTIALS: Final = ("x-api-key", "api-key", "proxy-authorization", "cookie")
 _QUERY_CREDENTIAL: Final = re.compile(r"(?:^|[&;])(?:api[_-]?key|key|token|access_token|authorization)=", re.IGNORECASE)
+_IDEMPOTENCY_KEY: Final = re.compile(r"[ -~]{1,255}", re.ASCII)
 _PRINTABLE: Final = re.compile(r"[!-~]{1,128}", re.ASCII)
 _NO_TOKEN: Final = Deny("invalid_api_key")
 
@@ -76,6 +77,8 @@ class Door:
         request.recognised = True
         if query:
             return await self._turn_away(request, Deny("query_not_allowed"))
+        if not _is_idempotency_key(request.headers.getall("Idempotency-Key", ())):
+            return await self._turn_away(request, _BAD_IDEMPOTENCY_KEY)
         return await call(request, authenticated)
 
     async def _identify(self, request: DataRequest, query: str) -> Authenticated | Deny:
@@ -107,10 +110,7 @@ class Door:
     ) -> web.StreamResponse:
         """Answer at once; where the body is still to come, or `close` says so, the connection ends with it."""
         if not request.recognised and not self._strangers.may_ask(request.remote or ""):
-            deny, allow = (
-                Deny("rate_limit_exceeded", "Too many requests without a valid token.", retry_after_seconds=1),
-                None,
-            )
+            deny, allow = TOO_MANY_STRANGERS, None
         self._journey.watch.turned_away(deny.code)
         response = refusal(deny, allow=allow)
         if close:
@@ -131,6 +131,15 @@ async def send_early(request: DataRequest, response: web.Response) -> web.Respon
 _NOT_FOUND: Final = Deny(
     "not_found", "There is no such route on this gateway; the base URL ends in /v1, once: http://HOST:PORT/v1"
 )
+
+
+_BAD_IDEMPOTENCY_KEY: Final = Deny(
+    "bad_request", "Send at most one Idempotency-Key, of up to 255 printable characters."
+)
+
+
+def _is_idempotency_key(values: Sequence[str]) -> bool:
+    return not values or (len(values) == 1 and _IDEMPOTENCY_KEY.fullmatch(values[0]) is not None)
 
 
 def _misframed(request: DataRequest) -> Deny | None:

@@ -10,8 +10,13 @@ from typing import Final
 
 from cachetools import TTLCache
 
+from keyproxy.errors import Deny
+
 MAX_SOURCES: Final = 65_536
 FORGET_SECONDS: Final = 600.0
+TOO_MANY_STRANGERS: Final = Deny(
+    "rate_limit_exceeded", "Too many requests without a valid token.", retry_after_seconds=1
+)
 
 
 class Connections:

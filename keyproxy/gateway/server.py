@@ -20,7 +20,7 @@ from aiohttp.web_response import StreamResponse
 from keyproxy.errors import Deny
 from keyproxy.exchange.refusals import reply
 from keyproxy.gateway.answers import DataRequest, refusal
-from keyproxy.gateway.flood import Connections, Strangers
+from keyproxy.gateway.flood import TOO_MANY_STRANGERS, Connections, Strangers
 
 MAX_LINE_BYTES: Final = 8190
 MAX_HEAD_BYTES: Final = 64 * 1024  # of an unfinished head; by lines alone a stranger's could hold a megabyte
@@ -37,15 +37,17 @@ class DataServer(web.Server):
         *,
         connections: Connections,
         strangers: Strangers,
+        turned_away: Callable[[str], None],
         head_deadline_seconds: float,
     ) -> None:
         super().__init__(
-            door,
+            door,  # type: ignore[arg-type]  # the factory makes every request a DataRequest
             request_factory=self._make,
             handler_cancellation=True,  # off by default; without it a client that leaves goes on costing money
         )
         self.sources = connections
         self.strangers = strangers
+        self.turned_away = turned_away
         self.head_deadline_seconds = head_deadline_seconds
 
     def __call__(self) -> RequestHandler:
@@ -55,7 +57,7 @@ class DataServer(web.Server):
             keepalive_timeout=KEEPALIVE_SECONDS,
             lingering_time=0,  # the door discards, within bounds, what a refused client still sends
             auto_decompress=False,  # encoded bodies are refused, so nothing here may inflate
-            access_log=None,  # type: ignore[arg-type]  # one line an exchange is written where it ends
+            access_log=None,  # one line an exchange is written where it ends
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,
             logger=log,
@@ -114,13 +116,11 @@ class Connection(RequestHandler):
         request: web.BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
-        message: str | None = None,
+        message: str | None = None,  # noqa: ARG002  # aiohttp's signature; its text may echo the input
     ) -> StreamResponse:
         """What the parser refuses, and what we failed at: our shape, no echo, and the connection ends."""
         if status < 500:
-            deny = Deny("header_too_large" if isinstance(exc, LineTooLong) else "bad_request")
-            if not self._server.strangers.may_ask(request.remote or ""):
-                deny = Deny("rate_limit_exceeded", retry_after_seconds=1)
+            deny = self._counted(Deny("header_too_large" if isinstance(exc, LineTooLong) else "bad_request"))
         else:
             deny = Deny("internal_error")
             log.error("request.failed", request_id=getattr(request, "exchange_id", None), exc_info=exc)
@@ -152,8 +152,15 @@ class Connection(RequestHandler):
 
     def _refuse_head(self, deny: Deny) -> None:
         if self.transport is not None and not self._request_in_progress and not self._messages:
-            self.transport.write(_without_request(deny, new_exchange_id()))
+            self.transport.write(_without_request(self._counted(deny), new_exchange_id()))
             self.force_close()
+
+    def _counted(self, deny: Deny) -> Deny:
+        """The refusal, or a 429 for a source that had too many of late."""
+        if not self._server.strangers.may_ask(self._source or ""):
+            deny = TOO_MANY_STRANGERS
+        self._server.turned_away(deny.code)
+        return deny
 
     def _end_broken_bodies(self) -> None:
         """After an unfinished body only the parser's complaint can follow; aiohttp leaves whoever reads it waiting."""
@@ -173,7 +180,7 @@ def _without_request(deny: Deny, exchange_id: str) -> bytes:
     answer = reply(deny)
     head = (
         f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.content_type}\r\n"
-        f"x-request-id: {exchange_id}\r\nx-should-retry: false\r\nContent-Length: {len(answer.body)}\r\n"
-        "Connection: close\r\n\r\n"
+        f"x-request-id: {exchange_id}\r\nContent-Length: {len(answer.body)}\r\nConnection: close\r\n"
     )
+    head += "".join(f"{name}: {value}\r\n" for name, value in answer.headers) + "\r\n"
     return head.encode() + answer.body

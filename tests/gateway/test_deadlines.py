@@ -204,14 +204,17 @@ async def test_a_body_that_is_cut_off_goes_nowhere_and_costs_nothing(gateway, up
         assert_our_headers(answer)
 
 
-async def test_two_hundred_unfinished_heads_do_not_keep_others_out(hasty):
-    token = await hasty.mint()
-    idle = [await RawConnection.open(hasty.port) for _ in range(200)]
-    for wire in idle:
-        await wire.send(b"GET /v1/mod")
-    async with await RawConnection.open(hasty.port) as wire:
-        await wire.send(request_bytes(token=token, body=BODY))
-        assert (await wire.read_response()).status == 200
-    for wire in idle:
-        assert (await wire.read_response()).status == 408
-        await wire.close()
+async def test_two_hundred_unfinished_heads_do_not_keep_others_out(upstream, tmp_path):
+    door = Door(header_deadline_seconds=4)
+    async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
+        token = await gateway.mint()
+        idle = []
+        for _ in range(200):
+            idle.append(await RawConnection.open(gateway.port))
+            await idle[-1].send(b"GET /v1/mod")
+        async with await RawConnection.open(gateway.port) as wire:
+            await wire.send(request_bytes(token=token, body=BODY))
+            assert (await wire.read_response()).status == 200
+        for wire in idle:
+            assert (await wire.read_response()).status == 408
+            await wire.close()

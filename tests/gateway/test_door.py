@@ -392,3 +392,18 @@ async def test_a_body_may_have_a_mebibyte_and_not_a_byte_more(gateway, upstream,
         if status == 413:
             assert_refused(answer, 413, "request_too_large")
     assert len(upstream.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([("Idempotency-Key", "a"), ("Idempotency-Key", "b")], id="two"),
+        pytest.param([("Idempotency-Key", "k" * 256)], id="too-long"),
+        pytest.param([("Idempotency-Key", "")], id="empty"),
+    ],
+)
+async def test_a_doubtful_idempotency_key_is_refused(gateway, upstream, headers):
+    token = await gateway.mint()
+    answer = await ask(gateway.port, request_bytes(target=CHAT, token=token, body=BODY, headers=[JSON, *headers]))
+    assert_refused(answer, 400, "bad_request")
+    assert upstream.seen == []
