@@ -80,7 +80,7 @@ _ROWS: Final = (
     # forward and relay
     Problem("upstream_unavailable", 502, _SERVER, "The provider could not answer.", final=False),
     Problem("upstream_timeout", 504, _SERVER, "The provider did not answer in time.", final=False),
-    Problem("upstream_error", 502, _SERVER, "The provider refused the request.", final=True),
+    Problem("upstream_error", 502, _SERVER, "The provider refused the request.", final=False),
     Problem("upstream_broken", 200, _SERVER, "The provider's answer broke off.", final=True),
 )
 

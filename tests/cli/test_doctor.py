@@ -11,12 +11,17 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from support.answers import html, refusal, reply
 from support.inprocess import Gateway, running_gateway
 from support.openai_api import error_body
@@ -272,6 +277,51 @@ async def test_a_data_plane_that_is_gone_is_a_failure_and_not_a_crash(scene: Sce
     assert [state["status"] for state in states] == ["revoked", "revoked"]
 
 
+async def test_a_gateway_of_another_time_is_a_failure_and_not_a_crash(scene: Scene) -> None:
+    scene.patch.setattr(ControlClient, "status", lambda _: {"version": "0.0.1"})
+    code, found = await scene.doctor("--upstream")
+    assert code == EXIT_FINDING
+    assert "0.0.1" in found["version"]["seen"]
+    assert "'listeners'" in found["health"]["seen"]
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate that nobody has heard of, for a name that is not the address, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway.example")])
+    start = datetime.now(UTC) - timedelta(hours=1)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, start, start + timedelta(days=1))
+    (folder / "cert.pem").write_bytes(builder.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return folder / "cert.pem", folder / "key.pem"
+
+
+@pytest.mark.parametrize(("is_known", "level"), [(True, "ok"), (False, "failed")])
+async def test_over_tls_the_certificate_of_the_settings_is_believed_and_no_stranger_s(
+    scene: Scene, tmp_path: Path, is_known: bool, level: str
+) -> None:
+    cert, key = certificate(tmp_path)
+    state = tmp_path / "tls"
+    async with running_gateway(state, scene.upstream.base_url, tls_cert=cert, tls_key=key):
+        scene.patch.setenv("KEYPROXY_STATE_DIR", str(state))
+        if is_known:
+            scene.patch.setenv("KEYPROXY_TLS_CERT", str(cert))
+            scene.patch.setenv("KEYPROXY_TLS_KEY", str(key))
+        _, found = await scene.doctor("--upstream")
+    names = ("health", "stranger", "routes", "upstream_patient", "upstream_judge")
+    assert {found[name]["level"] for name in names} == {level}
+    assert len(scene.upstream.seen) == (2 if is_known else 0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("name", ["key_file", "socket"])
+async def test_a_file_of_another_user_is_a_failure(scene: Scene, name: str) -> None:
+    os.chown(scene.key_file if name == "key_file" else scene.state / "admin.sock", 65534, -1)
+    code, found = await scene.doctor()
+    assert code == EXIT_FINDING
+    assert "user 65534" in found[name]["seen"]
+
+
 # without a gateway
 
 
@@ -439,7 +489,7 @@ def test_a_process_that_its_user_can_read_is_told(
     assert verdict.level is level
 
 
-@pytest.mark.parametrize(("pid", "uid"), [(0, 1000), (os.getpid(), 0)])
+@pytest.mark.parametrize(("pid", "uid"), [(0, 1000), (os.getpid(), 0)], ids=["no-pid", "root"])
 def test_a_process_that_cannot_be_judged_is_a_warning(
     clean_environment: pytest.MonkeyPatch, tmp_path: Path, pid: int, uid: int
 ) -> None:

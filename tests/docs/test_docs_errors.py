@@ -1,10 +1,16 @@
 """docs/errors.md lists every code and exit code just as the code has them."""
 
+import asyncio
 import json
 import re
 
+import pytest
 from doc_tables import DOCS, renewed, tables_in
+from support.answers import refusal
+from support.inprocess import Gateway
+from support.upstream import Upstream
 
+from keyproxy.cli.doctor.asking import ask
 from keyproxy.cli.main import build_parser
 from keyproxy.errors import PROBLEMS, Deny
 from keyproxy.exchange.refusals import reply
@@ -29,6 +35,18 @@ def test_a_code_s_row_is_what_a_client_gets() -> None:
         error = json.loads(answer.body)["error"]
         assert (str(answer.status), f"`{error['type']}`", error["message"]) == (status, kind, text)
         assert dict(answer.headers).get("x-should-retry", "–") == retry.strip("`")
+
+
+@pytest.mark.parametrize("status", [400, 429, 500, 502])
+async def test_a_refusal_of_the_provider_keeps_its_status_and_says_nothing_of_a_repeat(
+    gateway: Gateway, upstream: Upstream, status: int
+) -> None:
+    upstream.script(refusal(status, "a_code_of_theirs", [("Retry-After", "3")]))
+    url, token = gateway.base_url.removesuffix("/v1"), await gateway.mint()
+    body = {"messages": [{"role": "user", "content": "Where does it hurt?"}]}
+    heard = await asyncio.to_thread(ask, url, "POST", "/v1/chat/completions", token=token, body=body)
+    assert (heard.status, heard.error["code"], heard.headers["retry-after"]) == (status, "a_code_of_theirs", "3")
+    assert "x-should-retry" not in heard.headers
 
 
 def test_a_new_code_would_be_missed() -> None:

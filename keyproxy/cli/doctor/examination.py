@@ -73,6 +73,8 @@ def _results(host: Host, *, upstream: bool) -> Iterator[tuple[Check, Verdict]]:
             verdict = check.look(host)
         except (KeyproxyError, OSError) as fault:
             verdict = failed(str(fault), "mend this first, and run doctor again")
+        except KeyError as fault:
+            verdict = failed(f"the gateway's status has no {fault}", "restart the gateway with this version")
         if verdict is not None:
             yield check, verdict
 
@@ -93,7 +95,7 @@ def _print(check: Check, verdict: Verdict, *, as_json: bool) -> None:
         print_json({"check": check.name, "claim": check.claim, **found})
     else:
         remedy = f"; {verdict.remedy}" if verdict.remedy else ""
-        print(f"{verdict.level:<8} {check.claim}: {_plain(verdict.seen)}{_plain(remedy)}")
+        print(f"{verdict.level:<8} {check.claim}: {_plain(verdict.seen).removesuffix('.')}{_plain(remedy)}")
     sys.stdout.flush()  # some checks take seconds
 
 
