@@ -20,12 +20,14 @@ from keyproxy.cli.listeners import Listeners
 from keyproxy.control.minting import Terms
 from keyproxy.core.exchange import Admitted
 from keyproxy.core.token import Role
+from keyproxy.exchange.books import Books
 from keyproxy.exchange.canaries import Canaries
 from keyproxy.exchange.course import Course
 from keyproxy.exchange.desk import Desk
 from keyproxy.exchange.drains import Drains
 from keyproxy.exchange.forward import Forwarder
 from keyproxy.exchange.journey import Journey
+from keyproxy.exchange.reach import Reach
 from keyproxy.exchange.recovery import Recovered, recover
 from keyproxy.exchange.registry import Registry
 from keyproxy.exchange.replays import Replays
@@ -73,7 +75,7 @@ class House:
 
     def checks(self) -> Mapping[str, bool]:
         """What must be true for work to be taken."""
-        return {"open": self.is_open, "books": self.journey.desk.behind == 0}
+        return {"open": self.is_open, "books": self.journey.desk.is_sound}
 
     def refresh_gauges(self) -> None:
         watch = self.journey.watch
@@ -114,7 +116,7 @@ async def open_house(
         repaired = recover(
             state, store, writer, replays, now_us=now_us, repeat_us=int(settings.replay.ttl_seconds * 1_000_000)
         )
-        desk = Desk(
+        books = Books(
             store,
             writer,
             Bodies(state / BODIES),
@@ -122,6 +124,7 @@ async def open_house(
             sync_window_seconds=settings.audit_sync_window_ms / 1000,
             strict=settings.audit_durability == "strict",
         )
+        desk = Desk(books)
         stack.push_async_callback(desk.close)
         upstream = UpstreamClient(
             settings.upstream_base_url,
@@ -176,17 +179,16 @@ def _state_directory(path: Path) -> Path:
 def _forwarder(settings: Settings, upstream: UpstreamClient, turnstile: Turnstile, scrubber: Scrubber) -> Forwarder:
     limits = {Role.PATIENT: settings.patient, Role.JUDGE: settings.judge}
     pause = settings.retry
-    return Forwarder(
+    reach = Reach(
         upstream,
         turnstile,
         limits=limits,
         retries={
             role: Retries(limit.retry_attempts, pause.base_seconds, pause.cap_seconds) for role, limit in limits.items()
         },
-        answer_max_bytes=settings.relay.answer_max_bytes,
-        scrub=scrubber.scrub,
         now_us=now_us,
     )
+    return Forwarder(reach, answer_max_bytes=settings.relay.answer_max_bytes, scrub=scrubber.scrub)
 
 
 def _departures(settings: Settings, turnstile: Turnstile, scrubber: Scrubber) -> Any:

@@ -10,8 +10,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from keyproxy.exchange.refusals import reply
 from keyproxy.errors import Deny
+from keyproxy.exchange.refusals import reply
 
 
 def app(

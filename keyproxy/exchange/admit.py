@@ -10,7 +10,8 @@ from collections.abc import Callable
 from keyproxy.core.exchange import Admitted, Authorized
 from keyproxy.errors import Deny
 from keyproxy.exchange import record
-from keyproxy.exchange.desk import Desk, Job
+from keyproxy.exchange.books import Job
+from keyproxy.exchange.desk import Desk
 from keyproxy.store import Reservation
 
 

@@ -60,11 +60,6 @@ def _authorize(
         digest_key=key,
         outbound=outbound,
         client_digest=keyed_digest(key, raw),
-        idempotency_digest=_of_header(key, inbound.idempotency_key),
+        idempotency_digest=inbound.idempotency_key and keyed_digest(key, inbound.idempotency_key.encode()),
         need=budget.need(outbound.body.size, outbound.message_count, outbound.output_tokens, price),
     )
-
-
-def _of_header(key: bytes, value: str | None) -> str | None:
-    """aiohttp decodes a header as UTF-8 with surrogateescape: this gives the bytes back, whatever they were."""
-    return keyed_digest(key, value.encode(errors="surrogateescape")) if value else None

@@ -14,6 +14,7 @@ from keyproxy.exchange.tap import Tap
 from keyproxy.upstream.client import Answer, Parcel
 
 INVALID_USAGE: Final = "invalid_usage"
+KEY_ECHOED: Final = "key_echoed"
 
 
 class Course:
@@ -60,13 +61,23 @@ class Course:
             self._status = None
         self._attempts.append(Attempt(None, fault, round(waited_seconds * 1000)))
 
+    def alarm(self, code: str) -> None:
+        """Something that the operator must see; the record gets it with the outcome."""
+        self.alarms = (*self.alarms, code)
+
+    def drop_answer(self) -> None:
+        """Its status was noted; another attempt follows."""
+        if self.answer is not None:
+            self.answer.close()
+            self.answer = None
+
     def elapsed_us(self) -> int:
         return (time.monotonic_ns() - self._started_ns) // 1000
 
     def let_go(self) -> None:
         """Give back what is held. A whole answer gives its connection to the pool, any other closes it."""
         if self.answer is not None:
-            self.answer.close()
+            self.answer.close()  # but it stays noted: the outcome names its request id
         if self.has_place:
             self.has_place = False
             self._leave()

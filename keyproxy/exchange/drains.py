@@ -39,6 +39,7 @@ class Drains:
 
     def adopt(self, course: Course, ending: Ending) -> None:
         """Take over an exchange whose client has left. It is settled even if this is never waited for."""
+        course.tap.nobody_listens()
         answer = course.answer
         is_read = answer is not None and answer.status == 200 and len(self._tasks) < self._at_once
         task = asyncio.create_task(self._see_off(course, ending, answer if is_read else None))

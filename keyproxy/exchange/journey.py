@@ -19,9 +19,10 @@ from keyproxy.exchange import record, refusals
 from keyproxy.exchange.admit import admit
 from keyproxy.exchange.authenticate import authenticate
 from keyproxy.exchange.authorize import authorize
+from keyproxy.exchange.books import Job
 from keyproxy.exchange.canaries import CANARY_USED, Canaries
 from keyproxy.exchange.course import Course
-from keyproxy.exchange.desk import Desk, Job
+from keyproxy.exchange.desk import Desk
 from keyproxy.exchange.drains import Drains
 from keyproxy.exchange.forward import ClientGoneError, Forwarder
 from keyproxy.exchange.registry import Registry

@@ -9,7 +9,7 @@ from typing import Any
 
 from keyproxy.core.budget import Charge
 from keyproxy.core.exchange import Authorized, Completed
-from keyproxy.exchange.desk import Record
+from keyproxy.exchange.books import Record
 
 
 def keyed_digest(key: bytes, body: bytes) -> str:

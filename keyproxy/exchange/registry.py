@@ -13,7 +13,8 @@ from cachetools import TTLCache
 
 from keyproxy.core import token
 from keyproxy.core.grant import Grant
-from keyproxy.exchange.desk import Desk, Job, Record
+from keyproxy.exchange.books import Job, Record
+from keyproxy.exchange.desk import Desk
 from keyproxy.store import Found, Store
 
 CACHE_SECONDS: Final = 5.0

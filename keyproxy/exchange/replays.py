@@ -30,6 +30,7 @@ class Flight:
     exchange_id: str
     client_digest: str
     keys: tuple[Key, ...]
+    answered: bool = False
     joined: "list[asyncio.Future[None]]" = field(default_factory=list)
 
 
@@ -57,12 +58,13 @@ class Replays:
     def __init__(self, *, ttl_seconds: float, max_bytes: int, monotonic: Callable[[], float]) -> None:
         self._flights: dict[Key, Flight] = {}
         self._lost: TTLCache[Key, Past] = TTLCache(MAX_LOST, ttl_seconds, timer=monotonic)
+        self._owed: TTLCache[Key, int] = TTLCache(MAX_LOST, ttl_seconds, timer=monotonic)
         self._held = _Held(max_bytes, ttl_seconds, monotonic, self._lost)
 
     async def recall(self, authorized: Authorized) -> Repeat | Deny | None:
         """The earlier exchange's answer, if this is a repeat; None when this is a new exchange."""
         key, joined = _asked(authorized), False
-        while key is not None and (earlier := self._find(key)) is not None:
+        while key is not None and not self._is_owed(key) and (earlier := self._find(key)) is not None:
             if earlier.client_digest != authorized.client_digest:
                 return Deny("idempotency_mismatch")
             if isinstance(earlier, Past):
@@ -85,6 +87,7 @@ class Replays:
 
     def answered(self, flight: Flight, reply: Reply, body: bytes | None) -> None:
         """An exchange has its whole answer: hold it. `body` is all of it, or None when it was too long to keep."""
+        flight.answered = True
         whole = None if body is None else replace(reply, body=body)
         for key in flight.keys:
             self._held.hold(key, Past(flight.exchange_id, flight.client_digest, whole))
@@ -94,6 +97,8 @@ class Replays:
         for key in flight.keys:
             if self._flights.get(key) is flight:
                 del self._flights[key]
+        if not flight.answered:
+            self._owed[flight.keys[0]] = self._owed.get(flight.keys[0], 0) + 1
         for waiter in flight.joined:
             if not waiter.done():
                 waiter.set_result(None)
@@ -102,6 +107,15 @@ class Replays:
         """Remember an exchange of before the restart, whose answer nobody holds."""
         for key in keys:
             self._lost[key] = Past(exchange_id, client_digest, None)
+
+    def _is_owed(self, key: Key) -> bool:
+        """A repeat of a call that got no answer is a new exchange, though another call of the same bytes got one."""
+        owed = self._owed.get(key, 0)
+        if owed > 1:
+            self._owed[key] = owed - 1
+        elif owed:
+            del self._owed[key]
+        return owed > 0
 
     def _find(self, key: Key) -> Flight | Past | None:
         return self._flights.get(key) or self._held.get(key) or self._lost.get(key)  # the newest first

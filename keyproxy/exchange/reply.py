@@ -30,8 +30,9 @@ class Reply:
 class Relay(Protocol):
     """Where a stream's events go while the exchange is still under way; the gateway has it."""
 
-    async def begin(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Send the 200 and its headers. Nothing can be refused after this."""
+    @property
+    def begun(self) -> bool:
+        """The 200 is out: nothing can be refused any more."""
 
-    async def events(self, events: list[bytes]) -> None:
-        """Send whole events, and wait while the client is slow. Raises ConnectionError when it is gone."""
+    async def events(self, events: list[bytes], headers: Iterable[tuple[str, str]]) -> None:
+        """Send whole events, the first time after the 200 and these headers, and wait while the client is slow. Raises ConnectionError when it is gone."""

@@ -9,7 +9,8 @@ from keyproxy.core import budget
 from keyproxy.core.exchange import Completed, Recorded, Settled
 from keyproxy.core.pricing import PriceTable
 from keyproxy.exchange import record
-from keyproxy.exchange.desk import Desk, Job
+from keyproxy.exchange.books import Job
+from keyproxy.exchange.desk import Desk
 from keyproxy.exchange.registry import Registry
 from keyproxy.exchange.watch import Watch
 from keyproxy.store import Settlement

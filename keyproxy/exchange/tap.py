@@ -36,6 +36,7 @@ class Tap:
         self.terminal: bytes | None = None
         self.fault: Fault | None = None
         self.bytes_relayed = 0
+        self._relays = True
         self._strip_usage = admitted.strip_usage
         self.holds_key = holds_key
         self._splitter = sse.Splitter(event_max_bytes)
@@ -108,7 +109,13 @@ class Tap:
             self.final_usage = chunk.usage
         return self._strip_usage and chunk.usage_only
 
+    def nobody_listens(self) -> None:
+        """The client has left: what still comes is read for its usage, and not counted as relayed."""
+        self._relays = False
+
     def _note(self, relayed: bytes) -> None:
+        if not self._relays:
+            return
         self.bytes_relayed += len(relayed)
         self._hmac.update(relayed)
         if self._kept is None:

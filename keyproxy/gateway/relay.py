@@ -20,16 +20,14 @@ class EventRelay:
         self._request = request
         self._response: web.StreamResponse | None = None
 
-    async def begin(self, headers: Iterable[tuple[str, str]]) -> None:
-        response = web.StreamResponse(
-            headers={**dict(headers), "Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"}
-        )
-        await response.prepare(self._request)
-        self._response = response
+    @property
+    def begun(self) -> bool:
+        return self._response is not None
 
-    async def events(self, events: list[bytes]) -> None:
-        assert self._response is not None
-        await self._response.write(b"".join(events))
+    async def events(self, events: list[bytes], headers: Iterable[tuple[str, str]]) -> None:
+        if self._response is None:
+            self._response = await self._begin(headers)
+        await self._response.write(events[0] if len(events) == 1 else b"".join(events))
 
     async def finish(self, reply: Reply) -> web.StreamResponse:
         """The withheld end of a stream that was begun, or the whole reply."""
@@ -37,3 +35,10 @@ class EventRelay:
             return to_response(reply)
         await self._response.write_eof(reply.body)
         return self._response
+
+    async def _begin(self, headers: Iterable[tuple[str, str]]) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={**dict(headers), "Content-Type": EVENT_STREAM, "Cache-Control": "no-cache"}
+        )
+        await response.prepare(self._request)
+        return response

@@ -132,9 +132,7 @@ class UpstreamClient:
         url = URL(f"{base_url}/chat/completions", encoded=True)
         secure = tls if tls is not None else True
         self._authorization = authorization
-        self._connector = aiohttp.TCPConnector(
-            limit=connections, keepalive_timeout=IDLE_CONNECTION_SECONDS, ssl=secure
-        )
+        self._connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=IDLE_CONNECTION_SECONDS, ssl=secure)
         self._destination = ClientRequest("POST", url, loop=loop, ssl=secure)  # names the host for the connector
         self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_seconds)
         self._head = f"POST {url.raw_path} HTTP/1.1\r\nHost: {_host(url)}\r\nUser-Agent: keyproxy/{version}\r\n"
@@ -181,7 +179,9 @@ class UpstreamClient:
         del body
         try:
             message, content = await protocol.read()
-            while 100 <= message.code < 200 and message.code != 101:  # RFC 9110 section 15.2: interim, and not asked for
+            while (
+                100 <= message.code < 200 and message.code != 101
+            ):  # RFC 9110 section 15.2: interim, and not asked for
                 message, content = await protocol.read()
         except HttpProcessingError as fault:
             raise UpstreamFault(FaultKind.UNREADABLE, reached=True, reused=False) from fault

@@ -16,7 +16,8 @@ from support.raw import RawConnection
 from support.streams import EVENTS, stream
 from support.upstream import Upstream
 
-from keyproxy.exchange.desk import Desk, Job
+from keyproxy.exchange.books import Job
+from keyproxy.exchange.desk import Desk
 
 SOON_SECONDS = 3.0  # the promise is one second; a loaded machine may take longer
 
@@ -176,7 +177,7 @@ async def test_leaving_between_admission_and_forward_sends_nothing_and_costs_not
     """The desk is held up with a job of ours, so that the client leaves while its own waits behind it."""
     token = await gateway.mint()
     await gateway.house.journey.registry.find(token)
-    gateway.house.journey.desk.submit(Job(change=lambda _books: time.sleep(0.5)))
+    gateway.house.journey.desk.submit(Job(question=lambda _store: time.sleep(0.5)))
     wire = await leave_after_request(gateway, token)
     await asyncio.sleep(0.2)
     wire.reset()

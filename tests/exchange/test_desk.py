@@ -21,9 +21,13 @@ from keyproxy.audit.verify import verify
 from keyproxy.audit.writer import Writer
 from keyproxy.cli.house import LEDGER
 from keyproxy.client import UnavailableError
+from keyproxy.core.budget import Need
 from keyproxy.errors import AuditError, Deny, StoreError
-from keyproxy.exchange.desk import MAX_BATCH, MAX_WAITING, Desk, Job, Record
-from keyproxy.store import Store
+from keyproxy.exchange.books import Job, Record
+from keyproxy.exchange.desk import MAX_BATCH, MAX_WAITING, Desk
+from keyproxy.store import Reservation, Store
+
+UNKNOWN = Reservation("kpx_unknown", "kp_punknown", Need(1, 10, 10))
 
 
 @dataclass
@@ -265,7 +269,9 @@ async def desk(gateway: Gateway) -> Desk:
 async def test_jobs_are_done_in_the_order_in_which_they_came(desk: Desk, gateway: Gateway) -> None:
     done: list[int] = []
     jobs = [
-        desk.submit(Job(before=(Record("alarm", {"code": "test", "n": n}),), change=lambda _books, n=n: done.append(n)))
+        desk.submit(
+            Job(before=(Record("alarm", {"code": "test", "n": n}),), change=lambda _store, _now_us, n=n: done.append(n))
+        )
         for n in range(MAX_BATCH * 2 + 10)
     ]
     await asyncio.gather(*jobs)
@@ -273,10 +279,9 @@ async def test_jobs_are_done_in_the_order_in_which_they_came(desk: Desk, gateway
     assert [record.data["n"] for record in gateway.records("alarm")] == done
 
 
-async def test_a_denied_change_writes_nothing_after_it(desk: Desk, gateway: Gateway) -> None:
-    deny = Deny("insufficient_quota")
-    job = await desk.submit(Job(change=lambda _books: deny, after=Record("alarm", {"code": "after"})))
-    assert job.result is deny
+async def test_a_denied_reservation_writes_nothing_after_it(desk: Desk, gateway: Gateway) -> None:
+    job = await desk.submit(Job(reserve=UNKNOWN, after=Record("alarm", {"code": "after"})))
+    assert isinstance(job.result, Deny)
     assert gateway.records("alarm") == []
 
 
@@ -290,20 +295,11 @@ async def test_a_job_whose_waiter_left_is_done_and_told_to_its_heir(desk: Desk, 
 
 async def test_an_orphan_that_failed_has_no_heir(desk: Desk, disk: Disk) -> None:
     heirs: list[Job] = []
-    undone: list[int] = []
     disk.full = True
-    future = desk.submit(
-        Job(
-            change=lambda _books: None,
-            after=Record("alarm", {"code": "after"}),
-            undo=lambda books: undone.append(books.seq),
-            orphaned=heirs.append,
-        )
-    )
+    future = desk.submit(Job(after=Record("alarm", {"code": "after"}), orphaned=heirs.append))
     future.cancel()
     await desk.submit(Job())
     disk.full = False
-    await until(lambda: bool(undone))
     assert heirs == []
 
 
@@ -315,20 +311,21 @@ async def test_a_desk_that_is_swamped_says_so_and_still_takes_what_has_happened(
     assert (await kept).fault is None
 
 
-async def test_a_batch_with_a_failing_change_fails_whole_and_changes_nothing(desk: Desk, gateway: Gateway) -> None:
+async def test_a_change_that_fails_fails_alone_and_changes_nothing(desk: Desk, gateway: Gateway) -> None:
     token = await gateway.mint("whole")
     grant = (await gateway.state(token))["id"]
 
-    def fail(_books: object) -> None:
+    def fail(store: Store, now_us: int) -> None:
+        store.revoke(grant, now_us)
         raise StoreError("no")
 
-    results = await asyncio.gather(
-        desk.submit(Job(change=lambda books: books.store.close_grant(grant, "test"))),
-        desk.submit(Job(change=fail)),
-        return_exceptions=True,
+    failed, done = await asyncio.gather(
+        desk.submit(Job(change=fail)), desk.submit(Job(change=lambda _store, _now_us: 7)), return_exceptions=True
     )
-    assert [type(result) for result in results] == [StoreError, StoreError]
-    assert (await gateway.state(token))["closed"] is None
+    assert isinstance(failed, StoreError)
+    assert isinstance(done, Job)
+    assert done.result == 7
+    assert (await gateway.state(token))["revoked_at"] is None
 
 
 async def test_a_full_disk_for_bodies_refuses_the_call(
