@@ -48,7 +48,6 @@ _OUT: Final = _Line()
 _CHAIN: Final[list[Processor]] = []
 
 _HEAD: Final[tuple[Processor, ...]] = (
-    structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )

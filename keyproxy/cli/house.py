@@ -69,9 +69,13 @@ class House:
         return Terms(self.settings.model, self.journey.prices, leaderboard=self.settings.profile == "leaderboard")
 
     def reload(self) -> None:
-        """SIGHUP: the key file and the price table, without dropping a request. Raises ConfigError, and keeps what was."""
+        """SIGHUP: the key file and the price table, without dropping a request.
+
+        Raises ConfigError, and then both are as they were.
+        """
+        table = prices.load(self.settings.prices_file)
         self.custody.reload()
-        self.journey.use_prices(prices.load(self.settings.prices_file))
+        self.journey.use_prices(table)
 
     def checks(self) -> Mapping[str, bool]:
         """What must be true for work to be taken."""

@@ -82,7 +82,7 @@ def reload(house: "House") -> None:
     try:
         house.reload()
     except ConfigError as fault:
-        log.error("gateway.reload_failed", reason=str(fault))
+        log.error("gateway.reload_failed", reason=str(fault))  # noqa: TRY400  # the reason is for an operator  # the reason is for an operator
     else:
         log.info("gateway.reloaded")
 
@@ -111,4 +111,4 @@ def _raise_descriptors(settings: Settings) -> Iterator[str]:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft < needed:
-        yield f"RLIMIT_NOFILE is {soft}, and pool.connections wants {needed}; raise it or lower KEYPROXY_POOL__CONNECTIONS"
+        yield f"RLIMIT_NOFILE is {soft} and should be {needed}: raise it, or lower KEYPROXY_POOL__CONNECTIONS"

@@ -6,11 +6,11 @@ integer of micro-dollars. `need` is asked before an exchange leaves, `charge` af
 it ended; after a crash, `reservation` and `NOTHING` are what a repair settles with.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from keyproxy.core.pricing import Price
 from keyproxy.core.usage import Usage
+from keyproxy.core.value import value
 
 TOKENS_PER_MESSAGE: Final = 16  # a chat template's own tokens around a message; the known ones spend 3 to 7
 OVER_RESERVATION: Final = "over_reservation"
@@ -18,7 +18,7 @@ UNPRICED: Final = "unpriced"
 _MOST_BELIEVABLE_TOKENS: Final = 1 << 40  # a provider's nonsense must not overflow the ledger's 64 bits
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Need:
     """The worst case of one exchange: what is reserved before it leaves."""
 
@@ -27,7 +27,7 @@ class Need:
     microusd: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Charge:
     """What one exchange cost. `estimated` is true when the reservation stood in for an unknown usage."""
 

@@ -7,15 +7,15 @@ something that was never admitted does not type-check. The request's body is tak
 out when it leaves: a waiting frame must not keep it alive.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from keyproxy.core.budget import Charge, Need
 from keyproxy.core.grant import Grant
 from keyproxy.core.usage import Usage
+from keyproxy.core.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Inbound:
     """What the listener knows before anything is believed.
 
@@ -32,7 +32,7 @@ class Inbound:
     client_request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Authenticated:
     """The credential is a live token; nothing of the body was waited for."""
 
@@ -62,7 +62,7 @@ class Body:
         return content
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outbound:
     """A request as we would send it: re-serialised, pinned, bounded.
 
@@ -79,7 +79,7 @@ class Outbound:
     changes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Authorized:
     """The request may be made, budget permitting.
 
@@ -96,7 +96,7 @@ class Authorized:
     need: Need
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Admitted:
     """Reserved in the ledger, and the intent is in the record: it may leave."""
 
@@ -126,7 +126,7 @@ class Ending(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Attempt:
     """One try at the provider: its status, or the fault that left it without one."""
 
@@ -135,7 +135,7 @@ class Attempt:
     waited_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Completed:
     """What was observed. `reached` tells whether a byte of the request may have reached the provider.
 
@@ -160,7 +160,7 @@ class Completed:
     body: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Recorded:
     """The outcome is in the record."""
 
@@ -169,7 +169,7 @@ class Recorded:
     outcome_seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settled:
     """The reservation is gone and the charge is booked, exactly once."""
 

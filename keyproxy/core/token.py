@@ -52,8 +52,8 @@ def token_id(text: str) -> str:
 
 
 def digest(text: str) -> bytes:
-    """SHA-256 of the whole token, 32 bytes: the only form in which it is stored."""
-    return hashlib.sha256(text.encode("ascii")).digest()
+    """SHA-256 of the whole token, 32 bytes: the only form in which it is stored. Any text has one."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
 
 
 def _check(body: str) -> str:

@@ -25,6 +25,7 @@ import structlog
 from keyproxy.audit.bodies import Bodies
 from keyproxy.audit.writer import Writer
 from keyproxy.core.budget import NOTHING
+from keyproxy.core.value import value
 from keyproxy.errors import AuditError, KeyproxyError, StoreError
 from keyproxy.store import Reservation, Settlement, Store
 
@@ -34,7 +35,7 @@ CHECKPOINT_LOOK_SECONDS: Final = 1.0
 log = structlog.get_logger("keyproxy.books")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Record:
     """One line for the chain, not yet sealed."""
 
@@ -110,7 +111,7 @@ class Books:
             return
         try:
             self._carry_out(work)
-        except Exception as bug:  # noqa: BLE001  # ours; the thread must live on and say so, and nothing may pass
+        except Exception as bug:  # ours; the thread must live on and say so, and nothing may pass
             log.exception("books.failed")
             for job in work:
                 job.fault = job.fault or StoreError(f"the books failed: {bug!r}")

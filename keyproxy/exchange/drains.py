@@ -14,7 +14,7 @@ from typing import Any
 from keyproxy.core.exchange import Completed, Ending
 from keyproxy.errors import KeyproxyError
 from keyproxy.exchange.course import Course
-from keyproxy.upstream.client import Answer, UpstreamFault
+from keyproxy.upstream.client import Answer, NoAnswerError
 
 
 class Drains:
@@ -72,5 +72,5 @@ class Drains:
                         break
             if not course.admitted.stream:
                 tap.whole(bytes(course.body))
-        except (TimeoutError, UpstreamFault):
+        except (TimeoutError, NoAnswerError):
             return

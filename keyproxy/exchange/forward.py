@@ -19,7 +19,7 @@ from keyproxy.exchange.course import KEY_ECHOED, Course
 from keyproxy.exchange.reach import Reach, Reached
 from keyproxy.exchange.reply import EVENT_STREAM, JSON, Relay, Reply
 from keyproxy.exchange.tap import Fault
-from keyproxy.upstream.client import Answer, UpstreamFault
+from keyproxy.upstream.client import Answer, NoAnswerError
 
 MAX_ERROR_BYTES: Final = 64 * 1024
 ERROR_BODY_SECONDS: Final = 10.0
@@ -97,7 +97,7 @@ class Forwarder:
         except TimeoutError:
             if course.relaying:  # it is the client that takes no more
                 raise ClientGoneError from None
-        except UpstreamFault:
+        except NoAnswerError:
             return
         except ConnectionError:
             raise ClientGoneError from None
@@ -135,7 +135,7 @@ class Forwarder:
                     if not chunk:
                         return True
                     course.body += chunk
-        except (TimeoutError, UpstreamFault):
+        except (TimeoutError, NoAnswerError):
             pass
         return False
 

@@ -7,22 +7,23 @@ body. Called by forward. Deadlines are in time.monotonic, the clock of the loop'
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from keyproxy.core import headers
 from keyproxy.core.exchange import Ending
 from keyproxy.core.token import Role
+from keyproxy.core.value import value
 from keyproxy.errors import Deny
 from keyproxy.exchange.course import KEY_ECHOED, Course
 from keyproxy.exchange.reply import JSON
 from keyproxy.exchange.retries import Retries
 from keyproxy.exchange.turnstile import Turnstile
 from keyproxy.settings.model import RoleLimits
-from keyproxy.upstream.client import Answer, FaultKind, UpstreamClient, UpstreamFault
+from keyproxy.upstream.client import Answer, FaultKind, NoAnswerError, UpstreamClient
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reached:
     """An answer, and how long the rest of it may take."""
 
@@ -77,11 +78,11 @@ class Reach:
             waited_seconds = pause_seconds
         if isinstance(found, Answer):
             return Reached(found, deadline, limits.idle_timeout_seconds)
-        return _ENDINGS[found.kind] if isinstance(found, UpstreamFault) else Ending.TIMEOUT
+        return _ENDINGS[found.kind] if isinstance(found, NoAnswerError) else Ending.TIMEOUT
 
     async def _attempt(
         self, course: Course, waited_seconds: float, first_byte_seconds: float, deadline: float
-    ) -> Answer | UpstreamFault | TimeoutError:
+    ) -> Answer | NoAnswerError | TimeoutError:
         accept = "text/event-stream" if course.admitted.stream else JSON
         try:
             async with asyncio.timeout_at(min(time.monotonic() + first_byte_seconds, deadline)):
@@ -93,7 +94,7 @@ class Reach:
         except TimeoutError as fault:
             course.note_fault("timeout", waited_seconds)
             return fault
-        except UpstreamFault as fault:
+        except NoAnswerError as fault:
             course.note_fault(fault.kind.value, waited_seconds)
             return fault
         _drop_key(course, answer)
@@ -101,10 +102,10 @@ class Reach:
         return answer
 
     def _pause(
-        self, found: Answer | UpstreamFault | TimeoutError, course: Course, retries: Retries, left_seconds: float
+        self, found: Answer | NoAnswerError | TimeoutError, course: Course, retries: Retries, left_seconds: float
     ) -> float | None:
         """Seconds until the next attempt; None: this one stands. A 429 slows its class in any case."""
-        if isinstance(found, UpstreamFault):
+        if isinstance(found, NoAnswerError):
             return retries.pause_after_fault(found, course.tried, left_seconds)
         if isinstance(found, TimeoutError) or found.status == 200:
             return None

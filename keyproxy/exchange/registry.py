@@ -44,10 +44,13 @@ class Registry:
         self._cache: TTLCache[bytes, Found] = TTLCache(CACHE_ENTRIES, CACHE_SECONDS, timer=monotonic)
 
     async def find(self, text: str) -> Found | None:
-        """The grant behind a well-formed token, live or not; None for one that was never minted."""
+        """The grant behind a token, live or not; None for one that was never minted, or is not well formed.
+
+        The grammar is only looked at before the ledger is asked: what is cached has passed.
+        """
         digest = token.digest(text)
         found = self._cache.get(digest)
-        if found is not None:
+        if found is not None or not token.is_well_formed(text):
             return found
         job = await self._desk.submit(Job(question=lambda store: store.find(digest)))
         if job.result is not None:

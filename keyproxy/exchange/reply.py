@@ -5,14 +5,15 @@ by the gateway, held for repeats by replays.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+from keyproxy.core.value import value
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """A whole answer, or the withheld end of one whose events have been relayed already.
 
@@ -35,4 +36,7 @@ class Relay(Protocol):
         """The 200 is out: nothing can be refused any more."""
 
     async def events(self, events: list[bytes], headers: Iterable[tuple[str, str]]) -> None:
-        """Send whole events, the first time after the 200 and these headers, and wait while the client is slow. Raises ConnectionError when it is gone."""
+        """Send whole events, the first time after the 200 and these headers.
+
+        Waits while the client is slow. Raises ConnectionError when it is gone.
+        """

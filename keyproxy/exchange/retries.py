@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from keyproxy.upstream.client import FaultKind, UpstreamFault
+from keyproxy.upstream.client import FaultKind, NoAnswerError
 
 RETRYABLE_STATUS: Final = frozenset({429, 500, 502, 503, 504})
 
@@ -36,7 +36,7 @@ class Retries:
             return None
         return self._pause(tried, retry_after_seconds or 0.0, left_seconds)
 
-    def pause_after_fault(self, fault: UpstreamFault, tried: int, left_seconds: float) -> float | None:
+    def pause_after_fault(self, fault: NoAnswerError, tried: int, left_seconds: float) -> float | None:
         """A reused connection that was already closed is the one fault after which nothing can have been done."""
         if fault.kind is not FaultKind.RESET or not fault.reused:
             return None

@@ -5,6 +5,8 @@ any more. Called by the journey when an answer is whole, and by drains when its
 client has left.
 """
 
+import asyncio
+
 from keyproxy.core import budget
 from keyproxy.core.exchange import Completed, Recorded, Settled
 from keyproxy.core.pricing import PriceTable
@@ -30,7 +32,10 @@ class Settler:
         self._prices = prices
 
     async def settle(self, completed: Completed) -> Settled:
-        """Return when both are written. Raises AuditError or StoreError when they are not yet; the desk goes on trying."""
+        """Return when both are written.
+
+        Raises AuditError or StoreError when they are not yet; the desk goes on trying.
+        """
         admitted = completed.admitted
         exchange_id, trial, token_id = admitted.inbound.exchange_id, admitted.grant.trial, admitted.grant.token_id
         charge, alarms = budget.charge(
@@ -53,7 +58,8 @@ class Settler:
             must_land=True,
         )
         landed = self._desk.submit(job)
-        self._watch.finished(completed, charge, alarms)
+        # told while the desk is at work, or after the answer has gone: never before it
+        asyncio.get_running_loop().call_soon(self._watch.finished, completed, charge, alarms)
         await landed
         if overrun:
             self._registry.forget(token_id)

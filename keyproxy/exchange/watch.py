@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from keyproxy.core.budget import Charge
-from keyproxy.core.exchange import Completed, Inbound
+from keyproxy.core.exchange import Completed, Ending, Inbound
 from keyproxy.core.grant import Grant
 from keyproxy.errors import Deny
 
@@ -24,6 +24,7 @@ log = structlog.get_logger("keyproxy")
 class _Meters:
     """The meters of one role and model: looking a child up by its labels costs more than counting."""
 
+    complete: Counter
     spend: Counter
     duration: Histogram
     first_byte: Histogram
@@ -80,8 +81,11 @@ class Watch:
         """An admitted exchange has ended, one way or another."""
         admitted, usage = completed.admitted, completed.usage
         role, model = admitted.grant.role.value, admitted.model
-        self._exchanges.labels(role, completed.ending.value).inc()
         meters = self._meters.get((role, model)) or self._meters_for(role, model)
+        if completed.ending is Ending.COMPLETE:
+            meters.complete.inc()
+        else:
+            self._exchanges.labels(role, completed.ending.value).inc()
         meters.spend.inc(charge.microusd)
         meters.duration.observe(completed.duration_us / 1e6)
         if completed.first_byte_us is not None:
@@ -113,6 +117,7 @@ class Watch:
 
     def _meters_for(self, role: str, model: str) -> "_Meters":
         meters = self._meters[role, model] = _Meters(
+            complete=self._exchanges.labels(role, Ending.COMPLETE.value),
             spend=self._spend.labels(model, role),
             duration=self._duration.labels(role),
             first_byte=self._first_byte.labels(role),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyproxy.core.budget import Charge, Need
+from keyproxy.core.value import value
 from keyproxy.errors import Deny
 from keyproxy.store.database import Database
 from keyproxy.store.grants import RATE_WINDOW_US
@@ -71,7 +72,7 @@ class Totals:
     used: Need
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reservation:
     """The wish to hold the worst case of one exchange."""
 
@@ -80,7 +81,7 @@ class Reservation:
     need: Need
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settlement:
     """What an exchange cost in the end."""
 

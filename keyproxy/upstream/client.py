@@ -42,7 +42,7 @@ class FaultKind(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class UpstreamFault(UpstreamError):
+class NoAnswerError(UpstreamError):
     """`reached` is true when a byte of the request may have arrived; `reused` when the connection was an old one."""
 
     def __init__(self, kind: FaultKind, *, reached: bool, reused: bool) -> None:
@@ -97,11 +97,11 @@ class Answer:
         return dict(response_headers(self.headers)).get("x-upstream-request-id")
 
     async def read(self) -> bytes:
-        """The next bytes, decoded, as they came; empty at the end. Raises UpstreamFault when it breaks off."""
+        """The next bytes, decoded, as they came; empty at the end. Raises NoAnswerError when it breaks off."""
         try:
             return await self._content.readany()
         except (aiohttp.ClientError, HttpProcessingError, OSError) as fault:
-            raise UpstreamFault(FaultKind.RESET, reached=True, reused=False) from fault
+            raise NoAnswerError(FaultKind.RESET, reached=True, reused=False) from fault
 
     def close(self) -> None:
         """End it: a whole answer has given its connection back already, any other closes it."""
@@ -139,7 +139,7 @@ class UpstreamClient:
         self._used: weakref.WeakSet[ResponseHandler] = weakref.WeakSet()
 
     async def send(self, parcel: Parcel, accept: str) -> Answer:
-        """POST one body. Raises UpstreamFault when no status came back.
+        """POST one body. Raises NoAnswerError when no status came back.
 
         Cancelling it closes the connection.
         """
@@ -147,7 +147,7 @@ class UpstreamClient:
         try:
             connection = await self._connect()
         except (aiohttp.ClientError, OSError) as fault:
-            raise UpstreamFault(FaultKind.NO_CONNECTION, reached=False, reused=False) from fault
+            raise NoAnswerError(FaultKind.NO_CONNECTION, reached=False, reused=False) from fault
         try:
             return await self._exchange(connection, parcel, accept)
         except BaseException:
@@ -168,7 +168,7 @@ class UpstreamClient:
     async def _exchange(self, connection: Connection, parcel: Parcel, accept: str) -> Answer:
         protocol, transport = connection.protocol, connection.transport
         if protocol is None or transport is None:
-            raise UpstreamFault(FaultKind.NO_CONNECTION, reached=False, reused=False)
+            raise NoAnswerError(FaultKind.NO_CONNECTION, reached=False, reused=False)
         reused = protocol in self._used
         self._used.add(protocol)
         protocol.set_response_params(
@@ -184,9 +184,9 @@ class UpstreamClient:
             ):  # RFC 9110 section 15.2: interim, and not asked for
                 message, content = await protocol.read()
         except HttpProcessingError as fault:
-            raise UpstreamFault(FaultKind.UNREADABLE, reached=True, reused=False) from fault
+            raise NoAnswerError(FaultKind.UNREADABLE, reached=True, reused=False) from fault
         except (aiohttp.ClientError, OSError) as fault:
-            raise UpstreamFault(FaultKind.RESET, reached=True, reused=reused) from fault
+            raise NoAnswerError(FaultKind.RESET, reached=True, reused=reused) from fault
         return Answer(connection, message, content)
 
     def _head_of(self, length_bytes: int, accept: str) -> bytes:

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Modelled:
     exchange: Authorized
     grant: Grant
     at: At = At.RESERVED
-    cost: Charge = NOTHING
+    cost: Charge = field(default_factory=lambda: NOTHING)
     overran: bool = False
 
 

@@ -353,3 +353,21 @@ async def test_the_ledger_is_at_rest_after_a_stop(upstream: Upstream, tmp_path: 
     assert store.open_reservations() == []
     store.close()
     assert verify(tmp_path / "state").findings == []
+
+
+async def test_a_bug_in_the_books_fails_closed_and_does_not_end_their_thread(
+    desk: Desk, gateway: Gateway, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = await gateway.mint()
+
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("a mistake of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "post", broken)
+        answer = await ask(gateway, token)
+        assert (answer.status, code_of(answer)) == (503, "store_unavailable")
+        assert upstream.seen == []
+    assert (await ask(gateway, token)).status == 200
+    assert desk.is_sound
+    await at_rest(gateway)

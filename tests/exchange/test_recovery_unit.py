@@ -1,6 +1,7 @@
 """A process that dies between two lines leaves a ledger and a chain that disagree: the start must make them agree."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.books import HOUR_US, NEED, REPEAT_US, Books
@@ -232,7 +233,7 @@ def test_a_ledger_that_never_knew_the_token_opens_all_the_same(tmp_path: Path) -
 # whose answers are lost
 
 
-async def asked_again(books: Books, replays: Replays, **inbound: object) -> str | None:
+async def asked_again(books: Books, replays: Replays, **inbound: Any) -> str | None:
     """The code of the refusal, None for a new exchange."""
     grant = books.store.list_tokens(now_us=books.now_us)[0].grant
     answer = await replays.recall(books.authorized(grant, **inbound))

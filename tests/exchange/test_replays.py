@@ -294,3 +294,26 @@ async def test_a_revoked_token_gets_no_stored_answer(gateway: Gateway, upstream:
     await ask(gateway, grant["token"], headers=KEYED)
     await asyncio.to_thread(gateway.control.revoke, grant["id"])
     assert (await ask(gateway, grant["token"], headers=KEYED)).status == 401
+
+
+async def test_the_repeat_of_a_refused_call_does_not_get_its_twins_answer(gateway: Gateway, upstream: Upstream) -> None:
+    """Two calls of the same bytes at once: one is answered, the other was refused and asks again."""
+    gate = asyncio.Event()
+
+    async def wait(exchange: Exchange) -> None:
+        await gate.wait()
+        await numbered()(exchange)
+
+    token = await gateway.mint(limits={"concurrency": 1})
+    upstream.default = wait
+    answered = asyncio.create_task(ask(gateway, token))
+    await upstream.request()
+    refused = await ask(gateway, token)
+    assert (refused.status, code_of(refused)) == (429, "rate_limit_exceeded")
+    gate.set()
+    first = await answered
+    repeat = await ask(gateway, token, headers=RETRY)
+    assert text_of(repeat) != text_of(first)
+    assert len(upstream.seen) == 2
+    assert text_of(await ask(gateway, token, headers=RETRY)) == text_of(repeat)
+    await at_rest(gateway)

@@ -17,7 +17,7 @@ from support.streams import stream
 from support.upstream import Upstream
 
 from keyproxy.exchange.retries import RETRYABLE_STATUS, Retries
-from keyproxy.upstream.client import FaultKind, UpstreamFault
+from keyproxy.upstream.client import FaultKind, NoAnswerError
 
 SETTINGS: dict[str, Any] = {
     "patient": {"retry_attempts": 2, "first_byte_timeout_seconds": 0.5, "idle_timeout_seconds": 0.5},
@@ -186,6 +186,6 @@ def test_a_pause_is_never_shorter_than_asked_nor_longer_than_allowed(
 
 @given(kind=st.sampled_from(FaultKind), reached=st.booleans(), reused=st.booleans())
 def test_the_one_fault_that_is_safe_to_repeat(kind: FaultKind, reached: bool, reused: bool) -> None:
-    fault = UpstreamFault(kind, reached=reached, reused=reused)
+    fault = NoAnswerError(kind, reached=reached, reused=reused)
     pause = Retries(1, 0.5, 10.0).pause_after_fault(fault, 1, 100.0)
     assert (pause is not None) is (kind is FaultKind.RESET and reused)

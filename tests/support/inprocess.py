@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from support.upstream import KEY
+
 from keyproxy.audit.segments import lines
 from keyproxy.cli.house import House, open_house
 from keyproxy.client import ControlClient
 from keyproxy.core.chain import Record
 from keyproxy.secrets import Custody, Scrubber, key_source
 from keyproxy.settings.model import Settings
-from support.upstream import KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,14 @@ class Gateway:
     async def outcome(self, count: int = 1) -> dict[str, Any]:
         """The data of the `count`th outcome; waits for it."""
         while len(outcomes := self.records("outcome")) < count:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # a file has no event
         return outcomes[count - 1].data
 
 
 @asynccontextmanager
-async def running_gateway(state_dir: Path, upstream_url: str, key: str = KEY, **settings: Any) -> AsyncIterator[Gateway]:
+async def running_gateway(
+    state_dir: Path, upstream_url: str, key: str = KEY, **settings: Any
+) -> AsyncIterator[Gateway]:
     """Open it, and close it in order. `settings` are fields of Settings."""
     scrubber = Scrubber()
     environ = {"OPENAI_API_KEY": key}

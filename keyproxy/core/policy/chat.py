@@ -8,7 +8,6 @@ exchange's authorize step with the result of strict_json.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from keyproxy.core import dialect
@@ -17,6 +16,7 @@ from keyproxy.core.policy.fields import FIELDS, Kind
 from keyproxy.core.policy.shapes import under
 from keyproxy.core.strict_json import shown
 from keyproxy.core.token import Role
+from keyproxy.core.value import value
 from keyproxy.errors import Deny
 
 _PASSED: Final = tuple(name for name, rule in FIELDS.items() if rule.kind is Kind.PASSED)
@@ -24,7 +24,7 @@ _CAPS: Final = ("max_tokens", "max_completion_tokens")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChatRequest:
     """A request that may be made. `changes` names what was rewritten, dropped or could not be pinned."""
 
@@ -51,13 +51,13 @@ def serialise(fields: dict[str, Any]) -> bytes:
 
 
 def _vet(body: Mapping[str, Any], is_judge: bool) -> Deny | None:
-    for name, value in body.items():
+    for name, sent in body.items():
         rule = FIELDS.get(name)
         if rule is None:
             return Deny("unknown_parameter", param=shown(name))
-        if value is None and rule.nullable:
+        if sent is None and rule.nullable:
             continue
-        denied = rule.check_for(is_judge)(value)
+        denied = rule.check_for(is_judge)(sent)
         if denied is not None:
             return under(name, denied)
     if "messages" not in body:
