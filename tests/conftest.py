@@ -1,6 +1,7 @@
 """What every test has: loopback and nothing else, and the misbehaving upstream when it asks for it."""
 
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,13 @@ def _loopback_only() -> Iterator[None]:
         attempts = network_guard.install(patch)
         yield
     assert attempts == [], "the test tried to leave loopback"
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder like tmp_path for what makes folders of its own: a unix socket's path may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="kp-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 4096  # a job starts its trials all at once
 POLL_SECONDS: Final = 0.02
+ABORT_SECONDS: Final = 0.1  # aiohttp waits so long twice; whoever could be waited for was, in `drain`
 
 
 class Listeners:
@@ -103,7 +104,7 @@ class Listeners:
             turned_away=house.journey.watch.turned_away,
             head_deadline_seconds=settings.door.header_deadline_seconds,
         )
-        self._data = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
+        self._data = web.ServerRunner(server, handle_signals=False, shutdown_timeout=ABORT_SECONDS)
         await self._data.setup()
         tls = _tls(settings)
         self._names["data"] = await _listen(self._data, settings.listen, "listen", tls)
@@ -139,7 +140,7 @@ class Listeners:
         self._names["operations"] = await _listen(runner, house.settings.ops_listen, "ops_listen", None)
 
     async def _runner(self, app: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=ABORT_SECONDS)
         await runner.setup()
         self._others.append(runner)
         return runner

@@ -67,6 +67,7 @@ async def _serve(loaded: "Loaded") -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     await startup.refuse_what_cannot_work(settings)
     async with open_house(settings, custody, scrubber, admin_token) as house:
         loop.add_signal_handler(signal.SIGHUP, startup.reload, house)

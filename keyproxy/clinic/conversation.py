@@ -43,10 +43,10 @@ class ModelPatient:
             failed = first_failed(text, self._room(question, rows, finish_reason))
             if not failed:
                 record.update(source="model", rejected=rejected)
-                return {"reply": text.strip(), "speaker": by_rule.speaker, "record": record}
+                return {"reply": text.strip(), "speaker": by_rule.speaker, "made_by": record}
             rejected.append(failed)
         record.update(source="fallback", rejected=rejected, counts_to_void=by_rule.answered)
-        return {"reply": by_rule.text, "speaker": by_rule.speaker, "record": record}
+        return {"reply": by_rule.text, "speaker": by_rule.speaker, "made_by": record}
 
     def _room(self, question: Question, rows: Sequence[Row], finish_reason: str) -> Room:
         script = self._script

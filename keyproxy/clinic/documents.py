@@ -50,6 +50,8 @@ _DIAGNOSIS: Final = {"label", "icd10", "accept", "abbreviations", "accept_broade
 _ACT: Final = {"tool", "checks"}
 _REQUIREMENT: Final = {"id", "why", "any_of", "before", "after", "count"}
 _ITEM: Final = {"id", "criterion", "why", "facts", "keywords", "positive", "negative"}
+# An empty list would mean two things: nobody asked, or nothing is known.
+ALLERGY_RECORDS: Final = ("not recorded", "none known", "listed")
 LAYERS: Final = ("opening", "open", "direct", "sensitive", "never")
 POLARITIES: Final = ("present", "absent", "unknown")
 
@@ -79,6 +81,7 @@ def check_database(document: dict[str, Any]) -> dict[str, Any]:
     """Check chart and results."""
     _head(document, _DATABASE, "clinical_db")
     _keys(document["chart"], _CHART, "clinical_db/chart")
+    _among(document["chart"]["allergies"]["known"], ALLERGY_RECORDS, "clinical_db/chart/allergies/known")
     _each(document["vitals"], _VITALS, "clinical_db/vitals")
     _each(document.get("imaging", ()), _IMAGING, "clinical_db/imaging")
     return document

@@ -36,7 +36,7 @@ class Question:
     alone: bool = False
 
 
-# Question and the rows so far -> {"reply", "speaker", "record": {...}}; `record` is for the ledger alone.
+# Question and the rows so far -> {"reply", "speaker", "made_by": {...}}; `made_by` is for the ledger alone.
 Converse = Callable[[Question, "list[Row]"], "dict[str, Any]"]
 
 
@@ -118,4 +118,4 @@ class Encounter:
 
 def visible(row: Row) -> dict[str, Any]:
     """What the clinician sees of a row: all but the record of how the reply came about."""
-    return {key: value for key, value in row.out.items() if key != "record"}
+    return {key: value for key, value in row.out.items() if key != "made_by"}

@@ -72,7 +72,7 @@ FORMULAS: Final[dict[str, Formula]] = {
         ("neutrophils", "lymphocytes", "monocytes", "eosinophils", "basophils", "blasts"),
         lambda *cells: sum(cells),
     ),
-    "bilirubin_direct": (("bilirubin_total",), lambda total: 0.25 * total),
+    "bilirubin_direct": (("bilirubin_total", "usual:bilirubin_direct"), lambda total, usual: min(0.25 * total, usual)),
     "bilirubin_indirect": (("bilirubin_total", "bilirubin_direct"), lambda total, direct: total - direct),
     "total_protein": (("albumin", "globulin"), lambda albumin, globulin: albumin + globulin),
     "prothrombin_time": (("inr",), lambda inr: 12.0 * inr),

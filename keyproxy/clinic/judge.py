@@ -106,7 +106,7 @@ class Judge:
     def _ask(self, items: tuple[Item, ...], turns: tuple[Turn, ...], sample: int) -> dict[str, Finding]:
         for attempt in range(ATTEMPTS):
             shift = (attempt + sample) % len(items)  # another order each time: a judge may lean on position
-            request = Request(items[shift:] + items[:shift], turns, self.nonce(), sample + attempt)
+            request = Request(items[shift:] + items[:shift], turns, self.nonce(), sample * ATTEMPTS + attempt)
             findings = parse(self.call(request), request)
             if findings is not None:
                 return findings

@@ -43,7 +43,7 @@ class RulePatient:
         """Answer as the encounter's patient."""
         reply = self.reply(question, rows)
         record = {"source": "rule", "facts": list(reply.facts), "held": list(reply.held)}
-        return {"reply": reply.text, "speaker": reply.speaker, "record": record}
+        return {"reply": reply.text, "speaker": reply.speaker, "made_by": record}
 
     def reply(self, question: Question, rows: Sequence[Row]) -> Reply:
         """The reply, and what it rests on."""
@@ -125,4 +125,4 @@ def _turns_of(speaker: str, rows: Iterable[Row]) -> list[Row]:
 
 
 def _ids(rows: Iterable[Row], key: str) -> set[str]:
-    return {name for row in rows if row.kind == TURN for name in row.out.get("record", {}).get(key, ())}
+    return {name for row in rows if row.kind == TURN for name in row.out.get("made_by", {}).get(key, ())}

@@ -17,8 +17,8 @@ from .words import find, fold, stems, words
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+|\n+")
 _ASKING: Final = re.compile(
     r"^(?:and |so |but |now |okay |ok |also |please |just )*"
-    r"(?:tell me|describe|show me|point to|talk me through|walk me through|let me know|explain|can you|could you|would you"
-    r"|will you|do you|does|did|have you|has|had|are|is|was|were|any|when|what|where|how|who|which|why)\b"
+    r"(?:tell me|describe|show me|point to|talk me through|walk me through|let me know|explain|can you|could you"
+    r"|would you|will you|do you|does|did|have you|has|had|are|is|was|were|any|when|what|where|how|who|which|why)\b"
 )
 _CLAIM: Final = re.compile(
     r"\bi(?:'ve| have)? (?:already |just )*(?:asked|covered|taken|reviewed|gone through)\b|\bdid i ask\b"

@@ -44,29 +44,31 @@ def run_demo(
 
 
 @pytest.mark.needs("local")
-def test_the_whole_story_holds_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    done = run_demo(tmp_path)
+def test_the_whole_story_holds_and_leaves_nothing_behind(short_path: Path) -> None:
+    done = run_demo(short_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(story.STORY)} of {len(story.STORY)} claims hold" in done.stdout
     assert "\x1b" not in done.stdout, "a pipe got control characters"
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_path.iterdir()) == []
 
 
 @pytest.mark.needs("local")
-def test_what_is_kept_is_the_record_without_the_key(tmp_path: Path) -> None:
-    done = run_demo(tmp_path, "--keep")
+def test_what_is_kept_is_the_record_without_the_key(short_path: Path) -> None:
+    done = run_demo(short_path, "--keep")
 
-    (folder,) = tmp_path.iterdir()
+    (folder,) = short_path.iterdir()
     assert str(folder) in done.stdout
     assert list(folder.glob("state/audit/*.jsonl"))
     assert not (folder / "provider.key").exists()
 
 
-async def test_with_a_key_in_the_environment_the_story_is_played_on_openai(tmp_path: Path, upstream: Upstream) -> None:
+async def test_with_a_key_in_the_environment_the_story_is_played_on_openai(
+    short_path: Path, upstream: Upstream
+) -> None:
     openai = {"OPENAI_API_KEY": PROVIDER_KEY, "OPENAI_BASE_URL": upstream.base_url}
 
-    done = await asyncio.to_thread(run_demo, tmp_path, openai=openai)
+    done = await asyncio.to_thread(run_demo, short_path, openai=openai)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert {seen.json["model"] for seen in upstream.seen} == {"gpt-5.4-mini"}
@@ -74,25 +76,25 @@ async def test_with_a_key_in_the_environment_the_story_is_played_on_openai(tmp_p
 
 
 async def test_a_provider_that_echoes_the_key_breaks_one_claim_and_the_exit_code(
-    tmp_path: Path, upstream: Upstream
+    short_path: Path, upstream: Upstream
 ) -> None:
     upstream.when("What brings you in today?", echo_key("whole", status=200))
     openai = {"OPENAI_API_KEY": PROVIDER_KEY, "OPENAI_BASE_URL": upstream.base_url}
 
-    done = await asyncio.to_thread(run_demo, tmp_path, openai=openai)
+    done = await asyncio.to_thread(run_demo, short_path, openai=openai)
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{len(story.STORY) - 1} of {len(story.STORY)} claims hold" in done.stdout
     assert PROVIDER_KEY not in done.stdout + done.stderr
 
 
-def test_without_the_local_model_there_is_a_remedy_and_the_exit_code_of_a_missing_setting(tmp_path: Path) -> None:
-    done = run_demo(tmp_path, hide="xllamacpp")
+def test_without_the_local_model_there_is_a_remedy_and_the_exit_code_of_a_missing_setting(short_path: Path) -> None:
+    done = run_demo(short_path, hide="xllamacpp")
 
     assert done.returncode == 3, done.stderr
     assert "pip install 'keyproxy[local]'" in done.stderr
     assert "Traceback" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("fault", [story.UnmetError("seen"), ValueError("seen")], ids=["unmet", "crash"])
@@ -113,14 +115,14 @@ def test_a_key_in_base64_is_found_wherever_it_stands(before: bytes, after: bytes
         assert search.holds_key(encode(before + KEY.encode() + after), search.disguises(KEY))
 
 
-def test_a_key_in_a_file_is_found_and_its_absence_is_not(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "leak.bin").write_bytes(b"\x00" + KEY[:12].encode() + b"\xff")
-    (tmp_path / "clean").write_text("nothing " + KEY[1:])
+def test_a_key_in_a_file_is_found_and_its_absence_is_not(short_path: Path) -> None:
+    (short_path / "deep").mkdir()
+    (short_path / "deep" / "leak.bin").write_bytes(b"\x00" + KEY[:12].encode() + b"\xff")
+    (short_path / "clean").write_text("nothing " + KEY[1:])
 
-    count, found = search.files_with_key(tmp_path, search.disguises(KEY))
+    count, found = search.files_with_key(short_path, search.disguises(KEY))
 
-    assert (count, found) == (2, [tmp_path / "deep" / "leak.bin"])
+    assert (count, found) == (2, [short_path / "deep" / "leak.bin"])
 
 
 def test_the_wiretap_changes_nothing_and_remembers_both_ways() -> None:
@@ -138,13 +140,13 @@ def test_the_wiretap_changes_nothing_and_remembers_both_ways() -> None:
     assert (answer, bytes(tap.to_server), bytes(tap.to_client)) == (b"HELLO", b"hello", b"HELLO")
 
 
-def test_one_changed_digit_leaves_a_readable_record(tmp_path: Path) -> None:
-    (tmp_path / "audit").mkdir()
+def test_one_changed_digit_leaves_a_readable_record(short_path: Path) -> None:
+    (short_path / "audit").mkdir()
     line = {"prev": "0", "record": {"data": {"usage": {"completion_tokens": 31}}}}
-    segment = tmp_path / "audit" / "0000000000000001.jsonl"
+    segment = short_path / "audit" / "0000000000000001.jsonl"
     segment.write_text(json.dumps(line, separators=(",", ":")) + "\n")
 
-    assert story.change_one_byte(tmp_path) == ('"completion_tokens":3', '"completion_tokens":1')
+    assert story.change_one_byte(short_path) == ('"completion_tokens":3', '"completion_tokens":1')
 
     changed: dict[str, Any] = json.loads(segment.read_text())
     assert changed["record"]["data"]["usage"] == {"completion_tokens": 11}

@@ -129,14 +129,6 @@ def test_a_key_learnt_later_is_scrubbed_from_then_on(lines):
     assert KEY[:12] not in read()[0]
 
 
-def test_context_of_a_request_is_on_its_lines(lines):
-    read = lines()
-    with structlog.contextvars.bound_contextvars(exchange="x1"):
-        structlog.get_logger().info("a")
-        logging.getLogger("aiohttp").warning("b")
-    assert [json.loads(line)["exchange"] for line in read()] == ["x1", "x1"]
-
-
 def test_console_lines_have_no_colour_where_nobody_looks(lines):
     read = lines(form="console")
     structlog.get_logger().info("hello", a=1)
