@@ -141,16 +141,19 @@ class Matcher:
         return all(word in self._good or word in _FILLERS for word in rest)
 
     def _all_components(self, label: Label) -> bool:
+        if not all(any(find(part, label) >= 0 for part in group) for group in self._components):
+            return False
         rest = label
-        for group in self._components:
-            found = max((part for part in group if find(part, rest) >= 0), key=len, default=None)
-            if found is None:
-                return False
-            rest = _without(rest, found)
+        for part in sorted((part for group in self._components for part in group), key=len, reverse=True):
+            rest = _without(rest, part)
         return self._only_modifiers(rest)
 
     def _shares_head(self, label: Label) -> bool:
-        return any(self._only_modifiers(_without(label, head)) for head in self._heads if find(head, label) >= 0)
+        """Whether all words of a head are there, and besides them only modifiers."""
+        return any(
+            set(head) <= set(label) and self._only_modifiers(tuple(word for word in label if word not in head))
+            for head in self._heads
+        )
 
 
 def _labels(texts: Iterable[str]) -> frozenset[Label]:
@@ -166,4 +169,4 @@ def _equal(one: Label, other: Label) -> bool:
 
 def _without(label: Label, part: Label) -> Label:
     start = find(part, label)
-    return label[:start] + label[start + len(part) :]
+    return label if start < 0 else label[:start] + label[start + len(part) :]

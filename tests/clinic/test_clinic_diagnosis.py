@@ -67,7 +67,7 @@ def test_two_part_labels_need_both_parts() -> None:
         key("Thiazide-induced hyponatremia", components=groups, modifiers_ok=["induced", "severe", "caused"], too_broad=["hyponatremia"])
     )
     for text in ("Hyponatraemia caused by indapamide", "severe low sodium due to thiazide diuretics", "diuretic-induced hyponatremia"):
-        assert matcher.decide(text).passed == ("thiazide diuretic" not in text), text
+        assert matcher.decide(text).passed, text
     assert matcher.decide("hyponatremia").rule == "too_broad"
     assert not matcher.decide("indapamide overdose").passed
 

@@ -34,7 +34,7 @@ def subjects(draw: st.DrawFn) -> Subject:
     days = draw(st.one_of(st.integers(0, 800), st.integers(0, 36000)))
     sex = draw(st.sampled_from(["male", "female"]))
     pregnant = sex == "female" and 15 * 365 < days < 50 * 365 and draw(st.booleans())
-    return Subject(days, "days", sex, 60.0, 165.0 if days > 700 else None, 30 if pregnant else None)
+    return Subject(days, "days", sex, 60.0, 165.0 if days > 18 * 366 else None, 30 if pregnant else None)
 
 
 def results(subject: Subject, task_id: str = "case-0001", **case: object) -> Results:

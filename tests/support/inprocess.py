@@ -14,7 +14,7 @@ from keyproxy.audit.segments import lines
 from keyproxy.cli.house import House, open_house
 from keyproxy.client import ControlClient
 from keyproxy.core.chain import Record
-from keyproxy.secrets import Custody, Scrubber, key_source
+from keyproxy.secrets import Custody, Scrubber, Secret, key_source
 from keyproxy.settings.model import Settings
 
 
@@ -62,14 +62,14 @@ class Gateway:
 
 @asynccontextmanager
 async def running_gateway(
-    state_dir: Path, upstream_url: str, key: str = KEY, **settings: Any
+    state_dir: Path, upstream_url: str, key: str = KEY, *, admin: Secret | None = None, **settings: Any
 ) -> AsyncIterator[Gateway]:
     """Open it, and close it in order. `settings` are fields of Settings."""
     scrubber = Scrubber()
     environ = {"OPENAI_API_KEY": key}
     custody = Custody(key_source(None, environ), environ, scrubber)
     chosen = {"listen": "127.0.0.1:0", "state_dir": state_dir, "upstream_base_url": upstream_url} | settings
-    async with open_house(Settings(**chosen), custody, scrubber) as house:
+    async with open_house(Settings(**chosen), custody, scrubber, admin) as house:
         base_url = f"{house.listeners.addresses()['data']}/v1"
         port = urlsplit(base_url).port
         assert port is not None

@@ -1,0 +1,195 @@
+"""The pilot case from the first question to the reward, and every way to lose one gate."""
+
+import copy
+import json
+import math
+from typing import Any
+
+import pytest
+from clinic_case import CATALOGUE, GATES, ORACLE, SCORING, Play, changed_oracle, document, gates_of, verdict
+
+from keyproxy.clinic.documents import check_same, check_scoring
+from keyproxy.clinic.ledger import Transcript
+from keyproxy.clinic.orders import read_events
+from keyproxy.clinic.refusal import CaseError
+from keyproxy.clinic.verdict import MODES, decide, reward
+
+ALL_PASS = dict.fromkeys(GATES, 1.0)
+NONE_PASS = dict.fromkeys(GATES, 0.0)
+
+
+def without(step: int) -> list[dict[str, Any]]:
+    return [*ORACLE[:step], *ORACLE[step + 1 :]]
+
+
+def with_before_diagnosis(*steps: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*ORACLE[:-1], *steps, ORACLE[-1]]
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"tool": tool, "args": arguments}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_oracle_scores_one(mode: str) -> None:
+    play = Play().run(ORACLE)
+    assert verdict(play.transcript, mode).rewards["reward"] == 1.0
+    assert len(play.lines) == len(ORACLE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_doing_nothing_scores_nothing(mode: str) -> None:
+    rewards = verdict(Transcript((), 0), mode).rewards
+    assert rewards["reward"] == 0.0
+    assert not any(rewards.get(gate) for gate in GATES)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("outcome", 0.0), ("multigate", 0.4), ("diagnosis", 1.0)])
+def test_only_a_diagnosis_is_not_a_consultation(mode: str, expected: float) -> None:
+    assert verdict(Play().run([ORACLE[-1]]).transcript, mode).rewards["reward"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rewards_are_flat_finite_numbers_and_the_same_twice(mode: str) -> None:
+    first, second = (verdict(Play().run(ORACLE).transcript, mode) for _ in range(2))
+    assert first == second
+    assert all(type(value) is float and math.isfinite(value) for value in first.rewards.values())
+    assert json.loads(json.dumps(first.details)) == first.details
+    assert ("must_ask" in first.rewards) == ("must_ask_coverage" in first.rewards) == (mode != "diagnosis")
+
+
+def test_a_gate_is_the_same_in_every_mode() -> None:
+    transcript = Play().run(changed_oracle("prescribe", dose=50)).transcript
+    found = [verdict(transcript, mode).rewards for mode in MODES]
+    assert len({(one["diagnosis"], one["required_tools"], one["parameterised_actions"]) for one in found}) == 1
+
+
+def test_modes_and_must_ask_go_together() -> None:
+    gates = decide(SCORING, Play().run(ORACLE).transcript, CATALOGUE)
+    for mode in ("outcome", "multigate", "best"):
+        with pytest.raises(ValueError, match="does not go"):
+            reward(gates, None, mode)
+
+
+@pytest.mark.parametrize("step", range(len(ORACLE)))
+def test_without_a_step_of_the_oracle_just_its_gates_fall(step: int) -> None:
+    whole = Play().run(ORACLE)
+    details = verdict(whole.transcript, "outcome").details
+    served = {gate for gate in ("required_tools", "parameterised_actions") if step in details[gate]["met"].values()}
+    if whole.ledger.rows[step].kind != "call":
+        served.add("must_ask" if ORACLE[step]["tool"] == "ask_patient" else "diagnosis")
+    assert served, "a step of the oracle serves nothing"
+    assert gates_of(without(step)) == {gate: float(gate not in served) for gate in GATES}
+
+
+SABOTEURS: list[tuple[str, str, list[dict[str, Any]]]] = [
+    ("diagnosis", "another illness", changed_oracle("record_diagnosis", primary="Epididymitis")),
+    ("diagnosis", "other side", changed_oracle("record_diagnosis", primary="Right testicular torsion")),
+    ("diagnosis", "too broad", changed_oracle("record_diagnosis", primary="Acute scrotum")),
+    ("diagnosis", "hedged", changed_oracle("record_diagnosis", primary="Testicular torsion or epididymitis")),
+    ("required_tools", "never examined there", changed_oracle("physical_exam", system="abdomen")),
+    ("required_tools", "no consent", changed_oracle("physical_exam", explained_and_consented=None)),
+    ("parameterised_actions", "ten times the dose", changed_oracle("prescribe", dose=50)),
+    ("parameterised_actions", "a tenth of the dose", changed_oracle("prescribe", dose=0.5)),
+    ("parameterised_actions", "grams for milligrams", changed_oracle("prescribe", dose_unit="g")),
+    ("parameterised_actions", "by mouth", changed_oracle("prescribe", route="oral")),
+    ("parameterised_actions", "once a day", changed_oracle("prescribe", frequency="once_daily")),
+    ("parameterised_actions", "weak drug", changed_oracle("prescribe", drug="acetaminophen")),
+    ("parameterised_actions", "wrong side", changed_oracle("perform_procedure", side="right")),
+    ("parameterised_actions", "no side", changed_oracle("perform_procedure", side=None)),
+    ("parameterised_actions", "not now", changed_oracle("perform_procedure", urgency="elective")),
+    ("parameterised_actions", "not urgent", changed_oracle("refer", urgency="urgent")),
+    ("parameterised_actions", "fed", changed_oracle("set_disposition", nil_by_mouth=False)),
+    ("parameterised_actions", "ward", changed_oracle("set_disposition", level="ward")),
+    (
+        "parameterised_actions",
+        "scan first",
+        [call("order_imaging", modality="doppler", body_site="testis", contrast="none"), *ORACLE],
+    ),
+    ("parameterised_actions", "sent home in the end", with_before_diagnosis(call("set_disposition", level="home"))),
+    (
+        "parameterised_actions",
+        "overdose in the end",
+        with_before_diagnosis({**ORACLE[11], "args": {**ORACLE[11]["args"], "dose": 50}}),
+    ),
+    ("parameterised_actions", "side changed in the end", with_before_diagnosis(call("perform_procedure", procedure="scrotal exploration", side="right", urgency="now"))),
+    ("must_ask", "not asked", without(1)),
+    ("must_ask", "told, not asked", changed_oracle("ask_patient", message="The pain started suddenly.")),
+    ("must_ask", "eight in one turn", [call("ask_patient", message=" ".join(step["args"]["message"] for step in ORACLE[:8])), *ORACLE[8:]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gate", "name", "steps"), SABOTEURS, ids=[f"{gate}: {name}" for gate, name, _ in SABOTEURS])
+def test_each_gate_falls_alone(gate: str, name: str, steps: list[dict[str, Any]]) -> None:
+    assert gates_of(steps) == {**ALL_PASS, gate: 0.0}
+
+
+ALTERNATIVES = [
+    ("surgical team called", [*ORACLE[:10], call("activate_team", team="surgical"), *ORACLE[11:]]),
+    ("children's surgery", changed_oracle("refer", service="pediatric surgery")),
+    ("weight-based", changed_oracle("prescribe", dose=0.1, dose_unit="mg/kg")),
+    ("nasal fentanyl", changed_oracle("prescribe", drug="fentanyl", dose=78, dose_unit="mcg", route="nasal")),
+    ("both sides fixed", changed_oracle("perform_procedure", side="both")),
+    ("scan after the call", with_before_diagnosis(call("order_imaging", modality="doppler", body_site="testis", contrast="none"))),
+    ("transfer", changed_oracle("set_disposition", level="transfer")),
+    ("mended in the end", [call("set_disposition", level="home"), *ORACLE]),
+    ("mother asked to wait", changed_oracle("ask_patient", alone=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "steps"), ALTERNATIVES, ids=[name for name, _ in ALTERNATIVES])
+def test_every_accepted_way_passes(name: str, steps: list[dict[str, Any]]) -> None:
+    assert gates_of(steps) == ALL_PASS
+
+
+def test_a_forbidden_act_changes_only_the_counters() -> None:
+    scan = call("order_imaging", modality="ct", body_site="abdomen", contrast="iv")
+    clean, counted = (verdict(Play().run(steps).transcript, "outcome").rewards for steps in (ORACLE, with_before_diagnosis(scan)))
+    assert {name for name in clean if clean[name] != counted[name]} <= {"safety_forbidden", "safety_distractor_calls"}
+    home = verdict(Play().run([call("set_disposition", level="home"), *ORACLE]).transcript, "outcome").rewards
+    assert home["safety_forbidden"] == 1.0
+    assert home["reward"] == 1.0
+
+
+def test_wrong_side_is_a_safety_event() -> None:
+    rewards = verdict(Play().run(changed_oracle("perform_procedure", side="right")).transcript, "outcome").rewards
+    assert rewards["safety_wrong_side"] == 1.0
+
+
+def test_a_torn_ledger_is_scored_on_what_is_left_and_counted() -> None:
+    play = Play().run(ORACLE)
+    play.lines[9] = play.lines[9][:-5]
+    rewards = verdict(play.transcript, "multigate").rewards
+    assert rewards["tamper"] == 2.0
+    assert (rewards["required_tools"], rewards["diagnosis"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("gate", ["required_tools", "actions", "must_ask"])
+def test_a_gate_without_items_is_the_authors_fault(gate: str) -> None:
+    with pytest.raises(CaseError, match="always pass"):
+        check_scoring({**SCORING, gate: []})
+
+
+def test_a_rule_that_names_no_act_is_the_authors_fault() -> None:
+    scoring = copy.deepcopy(SCORING)
+    scoring["actions"][0]["any_of"] = ["hope"]
+    with pytest.raises(CaseError, match="hope"):
+        check_scoring(scoring)
+
+
+def test_the_documents_of_the_pilot_speak_of_one_patient() -> None:
+    check_same(*(document(name) for name in ("task", "clinical_db", "findings", "scoring")))
+    with pytest.raises(CaseError, match="one subject"):
+        check_same(document("task"), {**SCORING, "task_id": "case-0001"})
+
+
+def test_nothing_that_serves_the_clinician_holds_the_key() -> None:
+    served = json.dumps([document("clinical_db"), document("findings"), document("task")]).casefold()
+    for text in (SCORING["diagnosis"]["label"], *SCORING["diagnosis"]["accept"], *(item["criterion"] for item in SCORING["must_ask"])):
+        assert text.casefold() not in served
+
+
+def test_no_act_of_the_oracle_is_forbidden_or_against_an_allergy() -> None:
+    rewards = verdict(Play().run(ORACLE).transcript, "outcome").rewards
+    assert [name for name, value in rewards.items() if name.startswith("safety_") and value] == []
+    assert len(read_events(Play().run(ORACLE).ledger.rows, CATALOGUE)) == 6
