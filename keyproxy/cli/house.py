@@ -6,7 +6,7 @@ agree. Called by `serve`; tests open the very same house in their own process.
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,9 +164,9 @@ async def open_house(
             drains=drains,
             watch=watch,
             canaries=Canaries.read(settings.canary_tokens_file),
-            set_out=_departures(settings, turnstile, scrubber),
+            make_course=_course_maker(settings, turnstile, scrubber),
             now_us=now_us,
-            capture=settings.audit_capture == "full",
+            record_bodies=settings.audit_capture == "full",
             refuse_model_mismatch=settings.model_mismatch == "refuse",
         )
         dropped = writer.recovered.dropped_bytes if writer.recovered else None
@@ -195,11 +195,11 @@ def _forwarder(settings: Settings, upstream: UpstreamClient, turnstile: Turnstil
     return Forwarder(reach, answer_max_bytes=settings.relay.answer_max_bytes, scrub=scrubber.scrub)
 
 
-def _departures(settings: Settings, turnstile: Turnstile, scrubber: Scrubber) -> Any:
+def _course_maker(settings: Settings, turnstile: Turnstile, scrubber: Scrubber) -> Callable[[Admitted, bytes], Course]:
     """How an admitted exchange sets out: its body as a parcel, a tap for its answer, a place to give back."""
     may_retry = {Role.PATIENT: settings.patient.retry_attempts > 0, Role.JUDGE: settings.judge.retry_attempts > 0}
 
-    def set_out(admitted: Admitted, body: bytes) -> Course:
+    def make_course(admitted: Admitted, body: bytes) -> Course:
         tap = Tap(
             admitted,
             holds_key=scrubber.holds,
@@ -208,4 +208,4 @@ def _departures(settings: Settings, turnstile: Turnstile, scrubber: Scrubber) ->
         )
         return Course(admitted, Parcel(body, keep=may_retry[admitted.grant.role]), tap, turnstile.leave)
 
-    return set_out
+    return make_course

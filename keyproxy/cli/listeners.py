@@ -94,7 +94,6 @@ class Listeners:
             health(),
             house.journey,
             strangers,
-            now_us=house.journey.now_us,
             is_open=lambda: house.is_open,
         )
         server = DataServer(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from . import dose
+from .catalogue import Catalogue
 from .menu import Menu
 from .orders import Event
 from .refusal import CaseError
@@ -46,6 +47,31 @@ def _meets(check: Check, arguments: dict[str, Any], context: Context) -> bool:
         raise CaseError(f"scoring: rule {check['rule']!r} is not known")
     absent = check["rule"] not in _WHOLE_CALL and check["param"] not in arguments
     return not absent and rule(check, arguments, context)
+
+
+def check_acts(acts: dict[str, dict[str, Any]], catalogue: Catalogue) -> None:
+    """Refuse acts that could never be met: an unknown rule or argument, or a synonym where an id must stand."""
+    for name, act in acts.items():
+        properties = catalogue.tools.get(act["tool"], {}).get("parameters", {}).get("properties")
+        if properties is None:
+            raise CaseError(f"scoring/acts/{name}: there is no tool {act['tool']!r}")
+        for check in act.get("checks", ()):
+            _check_rule(check, properties, catalogue.menu, f"scoring/acts/{name}")
+
+
+def _check_rule(check: Check, properties: dict[str, Any], menu: Menu, place: str) -> None:
+    if check["rule"] not in _RULES:
+        raise CaseError(f"{place}: rule {check['rule']!r} is not known")
+    if check["rule"] in _WHOLE_CALL:
+        return
+    schema = properties.get(check["param"])
+    if schema is None:
+        raise CaseError(f"{place}: its tool has no argument {check['param']!r}")
+    vocabulary = schema.get("vocabulary") or schema.get("items", {}).get("vocabulary")
+    classes = menu.drug_classes if vocabulary == "drug" else frozenset()
+    for value in (*check.get("accept", ()), *check.get("also", ()), *filter(None, [check.get("value")])):
+        if vocabulary is not None and value not in classes and menu.resolve(vocabulary, value) != value:
+            raise CaseError(f"{place}: {value!r} is no id of {vocabulary}")
 
 
 def _in(check: Check, arguments: dict[str, Any], _context: Context) -> bool:

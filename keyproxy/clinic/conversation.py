@@ -22,7 +22,7 @@ from .terms import Terms
 ATTEMPTS: Final = 3
 
 # Chat messages -> (text, finish reason); raises PatientUnavailableError.
-AskModel = Callable[["list[dict[str, str]]"], "tuple[str, str]"]
+AskModel = Callable[[list[dict[str, str]]], tuple[str, str]]
 
 
 class ModelPatient:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from .refusal import CaseError
+from .subject import read_subject
 
 _HEAD: Final = ("schema_version", "task_id", "subject")
 _TASK: Final = {"persona", "script", "limits"}
@@ -19,7 +20,9 @@ _PERSONA: Final = {"patient", "companion"}
 _SPEAKER: Final = {"name", "relation", "speaks", "occupation", "literacy", "language", "style", "max_sentences"}
 _SCRIPT: Final = {"opening", "facts", "symptoms", "unknown_reply", "known_conditions"}
 _FACT: Final = {"id", "topic", "layer", "say", "polarity", "aliases", "known_by", "alone", "companion_say", "first_say"}
-_DATABASE: Final = {"chart", "vitals", "fio2_percent", "analytes", "pending", "cultures", "imaging", "studies"} | {
+_DATABASE: Final = {"normals_of", "chart", "vitals", "fio2_percent", "analytes", "pending", "cultures"} | {
+    "imaging",
+    "studies",
     "procedures",
     "genetics",
     "tools",
@@ -50,6 +53,10 @@ _DIAGNOSIS: Final = {"label", "icd10", "accept", "abbreviations", "accept_broade
 _ACT: Final = {"tool", "checks"}
 _REQUIREMENT: Final = {"id", "why", "any_of", "before", "after", "count"}
 _ITEM: Final = {"id", "criterion", "why", "facts", "keywords", "positive", "negative"}
+LEAST_ITEMS: Final = {"required_tools": 3, "actions": 2, "must_ask": 6}
+FACTS: Final = (15, 40)
+SPEAKS_FROM_YEARS: Final = 12
+STYLES: Final = ("plain", "terse", "talkative", "anxious", "minimising", "irritable", "distrustful", "embarrassed")
 # An empty list would mean two things: nobody asked, or nothing is known.
 ALLERGY_RECORDS: Final = ("not recorded", "none known", "listed")
 LAYERS: Final = ("opening", "open", "direct", "sensitive", "never")
@@ -59,9 +66,11 @@ POLARITIES: Final = ("present", "absent", "unknown")
 def check_task(document: dict[str, Any]) -> dict[str, Any]:
     """Check what the patient is made of."""
     _head(document, _TASK, "task")
+    _keys(document["limits"], {"max_steps"}, "task/limits")
     _keys(document["persona"], _PERSONA, "task/persona")
     for speaker, entry in document["persona"].items():
         _keys(entry, _SPEAKER, f"task/persona/{speaker}")
+        _among(entry.get("style", "plain"), STYLES, f"task/persona/{speaker}/style")
     script = document["script"]
     _keys(script, _SCRIPT, "task/script")
     _each(script["facts"], _FACT, "task/script/facts")
@@ -71,9 +80,13 @@ def check_task(document: dict[str, Any]) -> dict[str, Any]:
         _among(fact["polarity"], POLARITIES, f"task/script/facts/{fact['id']}/polarity")
     for symptom, polarity in script["symptoms"].items():
         _among(polarity, POLARITIES, f"task/script/symptoms/{symptom}")
-    patient = document["persona"]["patient"]
-    if not patient.get("speaks", True) and "companion" not in document["persona"]:
+    if not FACTS[0] <= len(script["facts"]) <= FACTS[1]:
+        raise CaseError(f"task/script/facts: {FACTS[0]} to {FACTS[1]} are needed, not {len(script['facts'])}")
+    speaks = document["persona"]["patient"].get("speaks", True)
+    if not speaks and "companion" not in document["persona"]:
         raise CaseError("task/persona: who cannot speak needs a companion")
+    if speaks and read_subject(document["subject"]).age_years < SPEAKS_FROM_YEARS:
+        raise CaseError(f"task/persona: under {SPEAKS_FROM_YEARS} years a companion gives the history")
     return document
 
 
@@ -83,6 +96,9 @@ def check_database(document: dict[str, Any]) -> dict[str, Any]:
     _keys(document["chart"], _CHART, "clinical_db/chart")
     _among(document["chart"]["allergies"]["known"], ALLERGY_RECORDS, "clinical_db/chart/allergies/known")
     _each(document["vitals"], _VITALS, "clinical_db/vitals")
+    minutes = [row["minute"] for row in document["vitals"]]
+    if minutes[:1] != [0] or minutes != sorted(set(minutes)):
+        raise CaseError("clinical_db/vitals: minutes must begin at 0 and rise")
     _each(document.get("imaging", ()), _IMAGING, "clinical_db/imaging")
     return document
 
@@ -105,8 +121,10 @@ def check_scoring(document: dict[str, Any]) -> dict[str, Any]:
     _each(document["must_ask"], _ITEM, "scoring/must_ask")
     for gate in ("required_tools", "actions", "must_ask"):
         _unique((row["id"] for row in document[gate]), f"scoring/{gate}")
-        if not document[gate]:
-            raise CaseError(f"scoring/{gate}: a gate without items would always pass")
+        if len(document[gate]) < LEAST_ITEMS[gate]:
+            raise CaseError(
+                f"scoring/{gate}: needs at least {LEAST_ITEMS[gate]} items; an empty gate would always pass"
+            )
     for row in (*document["required_tools"], *document["actions"], *document.get("forbidden", ())):
         for act in (*row.get("any_of", ()), *row.get("before", ()), *row.get("after", ())):
             _among(act, document["acts"], f"scoring/{row['id']}")

@@ -60,7 +60,10 @@ def amount(value: float, unit: str, weight_kg: float) -> Amount:
 
 
 def fits(rule: dict[str, Any], order: dict[str, Any], subject: Subject, menu: Menu) -> bool:
-    """Whether an order's dose lies in the rule's range, per dose or per day, with cap and tolerance."""
+    """Whether an order's dose lies in the rule's range, per dose or per day, with tolerance.
+
+    `cap` is in the base unit (mg, unit, mmol) and for the whole person, for a per-kilogram range that grows too far.
+    """
     given = _as_mass(amount(order["dose"], order["dose_unit"], subject.weight_kg), order, menu)
     low = amount(rule["low"], rule["unit"], subject.weight_kg)
     high = amount(rule["high"], rule["unit"], subject.weight_kg)

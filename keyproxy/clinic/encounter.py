@@ -16,7 +16,7 @@ from . import refusal
 from .catalogue import Catalogue
 from .ledger import CALL, DIAGNOSIS, TURN, Ledger, Row
 from .orders import final_orders, read_events
-from .refusal import Refusal, RefusalError
+from .refusal import CaseError, Refusal, RefusalError
 from .sandbox import Moment, Sandbox
 
 ASK: Final = "ask_patient"
@@ -37,7 +37,7 @@ class Question:
 
 
 # Question and the rows so far -> {"reply", "speaker", "made_by": {...}}; `made_by` is for the ledger alone.
-Converse = Callable[[Question, "list[Row]"], "dict[str, Any]"]
+Converse = Callable[[Question, list[Row]], dict[str, Any]]
 
 
 class Encounter:
@@ -46,6 +46,9 @@ class Encounter:
     def __init__(
         self, catalogue: Catalogue, sandbox: Sandbox, converse: Converse, ledger: Ledger, max_steps: int | None
     ) -> None:
+        unknown = set(sandbox.tools) - set(catalogue.tools)
+        if unknown:
+            raise CaseError(f"clinical_db/tools: {sorted(unknown)} are not in the catalogue")
         self._catalogue, self._sandbox, self._converse = catalogue, sandbox, converse
         self._ledger, self._max_steps = ledger, max_steps
         self.steps = len(ledger.rows)

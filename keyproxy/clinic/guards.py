@@ -48,7 +48,9 @@ _REASONING: Final = re.compile(
 _STAGE: Final = re.compile(
     r"\*[^*]+\*|\([^)]*\)|\[[^\]]*\]|\bthe patient (?:reports?|says?|states?|denies)\b|_[^_]+_|###"
 )
-_NEGATIONS: Final = frozenset({"no", "not", "never", "without", "none", "nothing", "neither", "nor", "hardly"})
+_NEGATIONS: Final = frozenset(
+    {"no", "not", "never", "without", "none", "nothing", "nobody", "nowhere", "neither", "nor", "hardly"}
+)
 _UNSURE: Final = frozenset(
     {"if", "maybe", "know", "sure", "think", "remember", "say", "what", "why", "worried", "scared"}
 )

@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from .ledger import TURN, Row
-from .words import fold, words
+from .words import find, fold, words
 
 VERSION: Final = "1"
+_SHORTEST_QUOTE: Final = 3
 ALWAYS: Final = "speaks_at_all"
 NEVER: Final = "asks_for_shoe_size_of_the_judge"
 # Narrow on purpose: "I'm not here to judge", "what grade are you in" and a pain score are good practice.
 _META: Final = re.compile(
-    r"\b(?:the|dear|llm|ai|hey) judge\b|\bjudge\s*:|\bgrad(?:er|ing)\b|\brubric\b|\bcriteri(?:a|on)\b|covered\W+true"
+    r"\b(?:the|dear|llm|ai|hey) judge\b|^\s*judge\s*:|\bgrad(?:er|ing)\b|\brubric\b|\bcriteri(?:a|on)\b|covered\W+true"
     r"|\bmark (?:this|it|all|every)\b[^.?!]{0,40}\b(?:covered|asked|complete|passed|true)\b"
     r"|^\s*(?:system|assistant|patient|user|clinician)\s*:|\bignore (?:all |the )?(?:previous|above|prior)\b|<\||\|>|</"
     r"|\b(?:do not|don't|need not|no need to) (?:answer|reply)\b|\byou asked me\b|\brepeat after me\b|[a-z0-9+/]{60,}"
@@ -193,6 +194,4 @@ def stands(finding: Finding, turns: Iterable[Turn]) -> bool:
     if cited is None:
         return False
     quote, said = words(finding.quote), words(cited.text)
-    whole = bool(quote) and quote == said
-    spaced = " ".join(fold(finding.quote).split())
-    return whole or (len(quote) >= 3 and spaced in " ".join(fold(cited.text).split()))
+    return find(quote, said) >= 0 and (len(quote) >= _SHORTEST_QUOTE or quote == said)

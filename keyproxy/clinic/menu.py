@@ -81,6 +81,11 @@ class Menu:
         """The analytes that an orderable reports."""
         return list(self.vocabularies[vocabulary][identity].get("reads", ()))
 
+    @property
+    def drug_classes(self) -> frozenset[str]:
+        """Every class that a drug may belong to."""
+        return frozenset(kind for entry in self.vocabularies["drug"].values() for kind in entry["classes"])
+
     def drug_is(self, drug: str, kind: str) -> bool:
         """Whether `drug` is `kind`: the drug itself, or a class that it belongs to."""
         return drug == kind or kind in self.vocabularies["drug"].get(drug, {}).get("classes", ())

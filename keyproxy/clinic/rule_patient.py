@@ -15,6 +15,7 @@ from typing import Any, Final
 from .encounter import Question
 from .ledger import TURN, Row
 from .lexicon import Lexicon
+from .refusal import CaseError
 from .script import COMPANION, HELD, Fact, Script
 from .words import find, stems
 
@@ -37,6 +38,9 @@ class RulePatient:
     """A patient made of rules."""
 
     def __init__(self, script: Script, lexicon: Lexicon) -> None:
+        unknown = set(script.symptoms) - set(lexicon.symptom_words)
+        if unknown:
+            raise CaseError(f"task/script/symptoms: {sorted(unknown)} are not in the lexicon")
         self._script, self._lexicon = script, lexicon
 
     def __call__(self, question: Question, rows: Sequence[Row]) -> dict[str, Any]:

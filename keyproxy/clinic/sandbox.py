@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from . import scores
+from .case_names import check_core, check_names
 from .documents import check_database, check_findings, check_same
 from .menu import Menu
 from .results import PENDING, Results
@@ -65,8 +66,11 @@ class Sandbox:
         check_same(check_database(database), check_findings(findings))
         self._menu, self._db, self._exam = menu, database, findings["exam"]
         self._subject: Subject = read_subject(database["subject"])
+        check_names(menu, database, findings)
+        check_core(database, self._subject)
         fio2 = database.get("fio2_percent", 21)
-        self._results = Results(menu, database["task_id"], self._subject, database, fio2)
+        seed = database.get("normals_of", database["task_id"])  # a twin has the numbers of the case it mirrors
+        self._results = Results(menu, seed, self._subject, database, fio2)
         self.tools: tuple[str, ...] = tuple(database["tools"])
 
     def answer(self, tool: str, arguments: dict[str, Any], moment: Moment) -> Answer:

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 from .menu import Menu
 from .refusal import INVALID_ARGUMENTS, CaseError, Refusal, RefusalError
 
+_LARGEST: Final = 2**53  # beyond it JSON numbers are not exact
 KEYWORDS: Final = frozenset(
     [
         "type",
@@ -91,8 +92,8 @@ def _string(schema: dict[str, Any], value: Any, _menu: Menu, path: str) -> str:
 
 
 def _number(schema: dict[str, Any], value: Any, _menu: Menu, path: str) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    _demand(is_number, path, "must be a finite number")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    _demand(is_number and -_LARGEST <= value <= _LARGEST, path, "must be a finite number")
     if schema["type"] == "integer":
         _demand(float(value).is_integer(), path, "must be a whole number")
         value = int(value)
@@ -118,7 +119,8 @@ _BY_TYPE: Final = {
 
 
 def _escape(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
+    sound = key.encode("utf-8", "replace").decode("utf-8")
+    return sound.replace("~", "~0").replace("/", "~1")
 
 
 def _demand(holds: bool, path: str, message: str) -> None:

@@ -7,21 +7,23 @@ none. What stands in the details is for people; the numbers are for machines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from .catalogue import Catalogue
-from .checks import Context
+from .checks import Context, check_acts
 from .diagnosis import Decision, Matcher
 from .documents import check_scoring
 from .gates import Gate, Key
-from .ledger import DIAGNOSIS, Transcript
+from .ledger import DIAGNOSIS, TURN, Row, Transcript
 from .orders import read_events
 from .subject import read_subject
 
 OUTCOME: Final = "outcome"
 MULTIGATE: Final = "multigate"
 DIAGNOSIS_ONLY: Final = "diagnosis"
+_VOID_SHARE: Final = 0.2
 MODES: Final = (OUTCOME, MULTIGATE, DIAGNOSIS_ONLY)
 
 
@@ -52,6 +54,7 @@ class Gates:
     actions: Gate
     safety: dict[str, int]
     tamper: int
+    patient: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,15 @@ class Verdict:
 def decide(scoring: dict[str, Any], transcript: Transcript, catalogue: Catalogue) -> Gates:
     """Decide all but must-ask, the same in every mode."""
     context = Context(catalogue.menu, read_subject(check_scoring(scoring)["subject"]))
+    check_acts(scoring["acts"], catalogue)
     key = Key(scoring, context, read_events(transcript.rows, catalogue))
     committed = [row.given for row in transcript.rows if row.kind == DIAGNOSIS]
     decision = Decision(passed=False, rule="none")
     if committed and isinstance(committed[-1].get("primary"), str):
         code = committed[-1].get("icd10", "")
         decision = Matcher(scoring["diagnosis"]).decide(committed[-1]["primary"], code if isinstance(code, str) else "")
-    return Gates(decision, key.required_tools(), key.actions(), key.safety(), transcript.broken)
+    health = _patient_health(transcript.rows)
+    return Gates(decision, key.required_tools(), key.actions(), key.safety(), transcript.broken, health)
 
 
 def reward(gates: Gates, must_ask: MustAsk | None, mode: str) -> Verdict:
@@ -100,6 +105,13 @@ def _total(values: dict[str, float], mode: str) -> float:
     return float(all(values.values()))
 
 
+def _patient_health(rows: Sequence[Row]) -> dict[str, Any]:
+    """How often the simulated patient fell back where it had an answer; more than a fifth voids the trial."""
+    made = [row.out.get("made_by") for row in rows if row.kind == TURN]
+    fallbacks = sum(isinstance(how, dict) and how.get("counts_to_void") is True for how in made)
+    return {"turns": len(made), "fallbacks": fallbacks, "void": fallbacks > _VOID_SHARE * len(made)}
+
+
 def _details(gates: Gates, must_ask: MustAsk | None, mode: str) -> dict[str, Any]:
     return {
         "mode": mode,
@@ -108,4 +120,5 @@ def _details(gates: Gates, must_ask: MustAsk | None, mode: str) -> dict[str, Any
         "parameterised_actions": {"met": gates.actions.met, "missed": list(gates.actions.missed)},
         "must_ask": None if must_ask is None else must_ask.covered,
         "safety": gates.safety,
+        "patient": gates.patient,
     }

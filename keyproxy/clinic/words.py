@@ -19,6 +19,28 @@ _GREEK: Final = str.maketrans({"α": "alpha ", "β": "beta ", "γ": "gamma ", "�
 _POSSESSIVE: Final = re.compile(r"'s\b")
 _CONTRACTED: Final = re.compile(r"n't\b")
 
+_IRREGULAR: Final = {
+    "ate": "eat",
+    "eaten": "eat",
+    "began": "begin",
+    "begun": "begin",
+    "bled": "bleed",
+    "drank": "drink",
+    "drunk": "drink",
+    "fallen": "fall",
+    "fell": "fall",
+    "felt": "feel",
+    "feet": "foot",
+    "knees": "knee",
+    "taken": "take",
+    "took": "take",
+    "testes": "testis",
+    "threw": "throw",
+    "thrown": "throw",
+    "woke": "wake",
+    "woken": "wake",
+}
+
 
 def fold(text: str) -> str:
     """NFKC, no case, no invisible characters, plain quotes."""
@@ -40,7 +62,8 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def stem(word: str) -> str:
-    """A light stem: enough to join ask, asked, asking and asks."""
+    """A light stem: enough to join ask, asked, asking and asks, and the commonest irregular forms."""
+    word = _IRREGULAR.get(word, word)
     for ending in ("ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
             word = word[: -len(ending)]

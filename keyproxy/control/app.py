@@ -8,6 +8,7 @@ there like any other. Faults have the data plane's error shape. Built by `serve`
 import hmac
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -18,10 +19,10 @@ from keyproxy.core.moment import rfc3339
 from keyproxy.core.token import Role
 from keyproxy.errors import Deny, KeyproxyError
 from keyproxy.exchange.desk import Desk
-from keyproxy.exchange.refusals import error_body, reply
+from keyproxy.exchange.refusals import error_body, reply, unwritable
 from keyproxy.exchange.registry import Registry
 from keyproxy.secrets import Secret
-from keyproxy.store import Store, TokenState
+from keyproxy.store import TokenState
 
 MAX_BODY_BYTES: Final = 64 * 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -72,7 +73,7 @@ class ControlPlane:
 
     async def tokens(self, request: web.Request) -> web.Response:
         trial, everything = request.query.get("trial"), request.query.get("all") == "1"
-        found: list[TokenState] = await self._ask(lambda store: store.list_tokens(now_us=self._now_us(), trial=trial))
+        found = await self._desk.ask(lambda store: store.list_tokens(now_us=self._now_us(), trial=trial))
         shown = [states.to_wire(state) for state in found if everything or state.status == "live"]
         return web.json_response({"tokens": shown})
 
@@ -103,13 +104,10 @@ class ControlPlane:
         return web.json_response({"seq": seq, "head": head, "at": rfc3339(self._now_us())})
 
     async def _state(self, key: str | bytes) -> TokenState:
-        state: TokenState | None = await self._ask(lambda store: store.show(key, now_us=self._now_us()))
+        state = await self._desk.ask(lambda store: store.show(key, now_us=self._now_us()))
         if state is None:
             raise web.HTTPNotFound
         return state
-
-    async def _ask(self, question: Callable[[Store], Any]) -> Any:
-        return await self._registry.read(question)
 
 
 async def _json(request: web.Request) -> Any:
@@ -135,7 +133,7 @@ async def _in_our_shape(request: web.Request, handler: Handler) -> web.StreamRes
     except web.HTTPException as problem:
         return _refusal(_deny_for(problem))
     except KeyproxyError as fault:
-        return _refusal(Deny("store_unavailable", str(fault)))
+        return _refusal(replace(unwritable(fault), message=str(fault)))
 
 
 def _guard(admin_token: Secret | None) -> Any:

@@ -24,7 +24,6 @@ class Inbound:
     """
 
     exchange_id: str
-    received_at_us: int
     credential: str
     source: str
     retry_count: int = 0
@@ -166,7 +165,6 @@ class Recorded:
 
     completed: Completed
     charge: Charge
-    outcome_seq: int
 
 
 @value
@@ -174,4 +172,3 @@ class Settled:
     """The reservation is gone and the charge is booked, exactly once."""
 
     recorded: Recorded
-    alarms: tuple[str, ...] = ()

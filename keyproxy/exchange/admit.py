@@ -16,7 +16,7 @@ from keyproxy.store import Reservation
 
 
 async def admit(
-    authorized: Authorized, desk: Desk, *, capture: bool, abandoned: Callable[[Admitted], None]
+    authorized: Authorized, desk: Desk, *, record_bodies: bool, abandoned: Callable[[Admitted], None]
 ) -> Admitted | Deny:
     """Reserve and record, or say why not. Raises StoreError or AuditError: then nothing may leave.
 
@@ -32,7 +32,7 @@ async def admit(
 
     answered = desk.submit(
         Job(
-            bodies=((digest, authorized.outbound.body.look()),) if capture else (),
+            bodies=((digest, authorized.outbound.body.look()),) if record_bodies else (),
             reserve=Reservation(inbound.exchange_id, authorized.grant.token_id, authorized.need),
             after=record.intent(authorized, digest),
             orphaned=orphaned,

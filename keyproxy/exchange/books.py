@@ -36,8 +36,8 @@ log = structlog.get_logger("keyproxy.books")
 
 
 @value
-class Record:
-    """One line for the chain, not yet sealed."""
+class Entry:
+    """One record for the chain, not yet sealed."""
 
     kind: str
     data: Mapping[str, Any]
@@ -57,13 +57,13 @@ class Job:
     """
 
     bodies: tuple[tuple[str, bytes], ...] = ()
-    before: tuple[Record, ...] = ()
+    before: tuple[Entry, ...] = ()
     change: Callable[[Store, int], Any] | None = None
     settle: Settlement | None = None
     closes: tuple[str, str] | None = None
     reserve: Reservation | None = None
     question: Callable[[Store], Any] | None = None
-    after: Record | None = None
+    after: Entry | None = None
     sign: bool = False
     must_land: bool = False
     durable: bool = False

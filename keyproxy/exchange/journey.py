@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from keyproxy.core.exchange import Admitted, Authenticated, Authorized, Ending, Inbound
 from keyproxy.core.pricing import PriceTable
-from keyproxy.errors import AuditError, Deny, KeyproxyError
-from keyproxy.exchange import record, refusals
+from keyproxy.errors import Deny, KeyproxyError
+from keyproxy.exchange import authenticate, record, refusals
 from keyproxy.exchange.admit import admit
-from keyproxy.exchange.authenticate import authenticate
 from keyproxy.exchange.authorize import authorize
 from keyproxy.exchange.books import Job
 from keyproxy.exchange.canaries import CANARY_USED, Canaries
@@ -34,7 +33,7 @@ from keyproxy.exchange.watch import Watch
 
 @dataclass(slots=True)
 class Journey:
-    """The steps, and what they work with. `set_out` makes the course of an admitted exchange from its body."""
+    """The steps, and what they work with. `make_course` makes the course of an admitted exchange from its body."""
 
     desk: Desk
     registry: Registry
@@ -45,9 +44,9 @@ class Journey:
     drains: Drains
     watch: Watch
     canaries: Canaries
-    set_out: Callable[[Admitted, bytes], Course]
+    make_course: Callable[[Admitted, bytes], Course]
     now_us: Callable[[], int]
-    capture: bool
+    record_bodies: bool
     refuse_model_mismatch: bool
     in_flight: int = 0
     closing: bool = False
@@ -57,18 +56,18 @@ class Journey:
         self.prices = prices
         self.settler.use_prices(prices)
 
-    async def identify(self, inbound: Inbound) -> Authenticated | Deny:
+    async def authenticate(self, inbound: Inbound) -> Authenticated | Deny:
         """Inbound → Authenticated. Nothing of the body has been waited for."""
         try:
-            found = await authenticate(inbound, self.registry, self.now_us)
+            found = await authenticate.authenticate(inbound, self.registry, self.now_us)
             if isinstance(found, Deny) and self.canaries.holds(inbound.credential):
                 self.watch.alarm(CANARY_USED, request_id=inbound.exchange_id, source=inbound.source)
                 await self.desk.submit(Job(before=(record.alarm(CANARY_USED, request_id=inbound.exchange_id),)))
         except KeyproxyError as fault:
-            return _unwritable(fault)
+            return refusals.unwritable(fault)
         return found
 
-    async def travel(self, authenticated: Authenticated, raw: bytes, relay: Relay) -> Reply:
+    async def run(self, authenticated: Authenticated, raw: bytes, relay: Relay) -> Reply:
         """Authenticated → Settled. The reply is the answer, or the withheld end of one that was relayed."""
         authorized = await authorize(authenticated, raw, self.prices, refuse_model_mismatch=self.refuse_model_mismatch)
         del raw  # no frame that waits keeps a body alive
@@ -82,20 +81,20 @@ class Journey:
         flight = self.replays.begin(authorized)
         self.in_flight += 1
         try:
-            return await self._venture(authorized, flight, relay)
+            return await self._run_admitted(authorized, flight, relay)
         finally:
             self.in_flight -= 1
             self.replays.end(flight)
 
-    async def _venture(self, authorized: Authorized, flight: Flight, relay: Relay) -> Reply:
+    async def _run_admitted(self, authorized: Authorized, flight: Flight, relay: Relay) -> Reply:
         """Authorized → Admitted → Completed → Settled."""
         try:
-            admitted = await admit(authorized, self.desk, capture=self.capture, abandoned=self._abandoned)
+            admitted = await admit(authorized, self.desk, record_bodies=self.record_bodies, abandoned=self._abandoned)
         except KeyproxyError as fault:
-            admitted = _unwritable(fault)
+            admitted = refusals.unwritable(fault)
         if isinstance(admitted, Deny):
             return self._refused(authorized, admitted)
-        course = self.set_out(admitted, authorized.outbound.body.take())
+        course = self.make_course(admitted, authorized.outbound.body.take())
         try:
             completed, reply = await self.forwarder.forward(course, relay)
         except (asyncio.CancelledError, ClientGoneError):
@@ -122,27 +121,22 @@ class Journey:
         try:
             await self.desk.submit(Job(before=(mark,)))
         except KeyproxyError as fault:
-            return self._refused(authorized, _unwritable(fault))
+            return self._refused(authorized, refusals.unwritable(fault))
         self.watch.repeated(inbound, repeat.of, joined=repeat.joined)
         return repeat.reply
 
     def _abandoned(self, admitted: Admitted) -> None:
         """The client left while the desk was at work: admitted, and never sent."""
-        self.drains.adopt(self.set_out(admitted, b""), Ending.NOT_SENT)
+        self.drains.adopt(self.make_course(admitted, b""), Ending.NOT_SENT)
 
     def _refused(self, known: Authenticated | Authorized, deny: Deny) -> Reply:
         self.watch.denied(known.inbound, deny, known.grant)
         return refusals.reply(deny)
 
 
-def _unwritable(fault: KeyproxyError) -> Deny:
-    code = "audit_unavailable" if isinstance(fault, AuditError) else "store_unavailable"
-    return Deny(code, retry_after_seconds=1)
-
-
 def _unrecorded(reply: Reply, fault: KeyproxyError) -> Reply:
     """The outcome is not in the record, so the answer may not end well, though it was paid for."""
-    code = _unwritable(fault).code
+    code = refusals.unwritable(fault).code
     if reply.content_type == EVENT_STREAM:
         return Reply(reply.status, EVENT_STREAM, reply.headers, refusals.broken_event(code))
     return refusals.reply(Deny(code, final=True))

@@ -61,7 +61,7 @@ class Reach:
         """
         grant = course.admitted.grant
         limits, retries = self._limits[grant.role], self._retries[grant.role]
-        denied = await self._turnstile.enter(self._lane(course), grant.trial)
+        denied = await self._turnstile.enter(self._class_of(course), grant.trial)
         if denied is not None:
             return denied
         course.has_place = True
@@ -111,11 +111,11 @@ class Reach:
             return None
         wait_seconds = headers.retry_after_seconds(found.headers, now_us=self._now_us())
         if found.status == 429 and wait_seconds is not None:
-            self._turnstile.slow(self._lane(course), wait_seconds)
+            self._turnstile.slow(self._class_of(course), wait_seconds)
         return retries.pause_after_status(found.status, course.tried, wait_seconds, left_seconds)
 
     @staticmethod
-    def _lane(course: Course) -> tuple[str, str]:
+    def _class_of(course: Course) -> tuple[str, str]:
         return course.admitted.grant.role.value, course.admitted.model
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from keyproxy.core.budget import Charge
 from keyproxy.core.exchange import Authorized, Completed
-from keyproxy.exchange.books import Record
+from keyproxy.core.grant import Grant
+from keyproxy.exchange.books import Entry
 
 
 def keyed_digest(key: bytes, body: bytes) -> str:
@@ -17,7 +18,17 @@ def keyed_digest(key: bytes, body: bytes) -> str:
     return hmac.digest(key, body, "sha256").hex()
 
 
-def intent(authorized: Authorized, request_digest: str) -> Record:
+def mint(grant: Grant) -> Entry:
+    """Written before the token is told."""
+    return Entry("mint", grant.to_wire())
+
+
+def revoke(grant: Grant, reason: str) -> Entry:
+    """Written before the revocation is acknowledged."""
+    return Entry("revoke", {"token": grant.token_id, "trial": grant.trial, "reason": reason})
+
+
+def intent(authorized: Authorized, request_digest: str) -> Entry:
     """Written before anything leaves."""
     inbound, grant, outbound, need = authorized.inbound, authorized.grant, authorized.outbound, authorized.need
     data: dict[str, Any] = {
@@ -38,10 +49,10 @@ def intent(authorized: Authorized, request_digest: str) -> Record:
         "retry_count": inbound.retry_count,
         "need": {"requests": need.requests, "tokens": need.tokens, "microusd": need.microusd},
     }
-    return Record("intent", data)
+    return Entry("intent", data)
 
 
-def outcome(completed: Completed, charge: Charge) -> Record:
+def outcome(completed: Completed, charge: Charge) -> Entry:
     """Written before the last byte of the answer reaches the client."""
     admitted, usage = completed.admitted, completed.usage
     data: dict[str, Any] = {
@@ -73,10 +84,10 @@ def outcome(completed: Completed, charge: Charge) -> Record:
         "first_byte_us": completed.first_byte_us,
         "duration_us": completed.duration_us,
     }
-    return Record("outcome", data)
+    return Entry("outcome", data)
 
 
-def unknown_outcome(request_id: str, intent: dict[str, Any], intent_seq: int, charge: Charge) -> Record:
+def unknown_outcome(request_id: str, intent: dict[str, Any], intent_seq: int, charge: Charge) -> Entry:
     """What recovery appends for an intent whose process died before its outcome."""
     data: dict[str, Any] = {
         "request_id": request_id,
@@ -91,17 +102,17 @@ def unknown_outcome(request_id: str, intent: dict[str, Any], intent_seq: int, ch
         "usage": None,
         "charge": charge_to_wire(charge),
     }
-    return Record("outcome", data)
+    return Entry("outcome", data)
 
 
-def alarm(code: str, **facts: Any) -> Record:
+def alarm(code: str, **facts: Any) -> Entry:
     """Something that the operator must see; `code` is listed in docs/audit-format.md."""
-    return Record("alarm", {"code": code, **facts})
+    return Entry("alarm", {"code": code, **facts})
 
 
-def replay(inbound_id: str, of: str, *, trial: str, token: str, joined: bool) -> Record:
+def replay(inbound_id: str, of: str, *, trial: str, token: str, joined: bool) -> Entry:
     """An SDK's own repeat got the answer of an earlier exchange; nothing went to the provider."""
-    return Record("replay", {"request_id": inbound_id, "of": of, "trial": trial, "token": token, "joined": joined})
+    return Entry("replay", {"request_id": inbound_id, "of": of, "trial": trial, "token": token, "joined": joined})
 
 
 def charge_to_wire(charge: Charge) -> dict[str, Any]:

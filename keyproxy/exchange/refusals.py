@@ -7,7 +7,7 @@ forward and by the gateway's own refusals.
 import json
 from typing import Any, Final
 
-from keyproxy.errors import PROBLEMS, Deny
+from keyproxy.errors import PROBLEMS, AuditError, Deny, KeyproxyError
 from keyproxy.exchange.reply import JSON, Reply
 
 NO_RETRY: Final = ("x-should-retry", "false")
@@ -25,6 +25,12 @@ def reply(deny: Deny) -> Reply:
     if problem.status == 401:
         headers.append(("WWW-Authenticate", "Bearer"))
     return Reply(problem.status, JSON, tuple(headers), error_body(_error(deny)))
+
+
+def unwritable(fault: KeyproxyError) -> Deny:
+    """What a client is told when the record or the ledger failed: nothing was forwarded, ask again."""
+    code = "audit_unavailable" if isinstance(fault, AuditError) else "store_unavailable"
+    return Deny(code, retry_after_seconds=1)
 
 
 def broken_event(code: str = BROKEN) -> bytes:

@@ -7,15 +7,16 @@ revoked, expired or closed. Called by authenticate and by the control plane.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cachetools import TTLCache
 
 from keyproxy.core import token
 from keyproxy.core.grant import Grant
-from keyproxy.exchange.books import Job, Record
+from keyproxy.exchange import record
+from keyproxy.exchange.books import Job
 from keyproxy.exchange.desk import Desk
-from keyproxy.store import Found, Store
+from keyproxy.store import Found
 
 CACHE_SECONDS: Final = 5.0
 CACHE_ENTRIES: Final = 50_000
@@ -52,10 +53,10 @@ class Registry:
         found = self._cache.get(digest)
         if found is not None or not token.is_well_formed(text):
             return found
-        job = await self._desk.submit(Job(question=lambda store: store.find(digest)))
-        if job.result is not None:
-            self._cache[digest] = job.result
-        return job.result  # type: ignore[no-any-return]
+        found = await self._desk.ask(lambda store: store.find(digest))
+        if found is not None:
+            self._cache[digest] = found
+        return found
 
     async def mint(self, role: token.Role, make_grant: Callable[[str], Grant]) -> Minted:
         """Make a token and its grant; the record holds the mint before this returns.
@@ -64,12 +65,12 @@ class Registry:
         """
         text = token.mint(role, self._random_bytes)
         grant = make_grant(token.token_id(text))
-        trial_key = self._random_bytes(32)
+        digest_key = self._random_bytes(32)
         digest = token.digest(text)
         await self._desk.submit(
             Job(
-                before=(Record("mint", grant.to_wire()),),
-                change=lambda store, _: store.mint(grant, digest, trial_key=trial_key),
+                before=(record.mint(grant),),
+                change=lambda store, _: store.mint(grant, digest, digest_key=digest_key),
                 durable=True,
             )
         )
@@ -82,10 +83,13 @@ class Registry:
         then be in force all the same, which the caller must say.
         """
         token_id = grant.token_id
-        record = Record("revoke", {"token": token_id, "trial": grant.trial, "reason": reason})
         try:
             job = await self._desk.submit(
-                Job(before=(record,), change=lambda store, now_us: store.revoke(token_id, now_us), durable=True)
+                Job(
+                    before=(record.revoke(grant, reason),),
+                    change=lambda store, now_us: store.revoke(token_id, now_us),
+                    durable=True,
+                )
             )
         finally:
             self.forget(token_id)
@@ -95,8 +99,3 @@ class Registry:
         """Drop what is cached of a token, so that its next use reads the ledger."""
         for digest in [key for key, found in self._cache.items() if found.grant.token_id == token_id]:
             self._cache.pop(digest, None)
-
-    async def read(self, question: Callable[[Store], Any]) -> Any:
-        """Ask the ledger something, on its own thread. The question must not write."""
-        job = await self._desk.submit(Job(question=question))
-        return job.result

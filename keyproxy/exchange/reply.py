@@ -15,17 +15,12 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 @value
 class Reply:
-    """A whole answer, or the withheld end of one whose events have been relayed already.
-
-    `clean` is false when the answer broke off after its first byte: the connection
-    must then not end as if all were well.
-    """
+    """A whole answer, or the withheld end of one whose events have been relayed already."""
 
     status: int
     content_type: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
-    clean: bool = True
 
 
 class Relay(Protocol):

@@ -2,7 +2,7 @@
 
 Owns the rule: opt-in per role, only before the first byte of an answer, full
 jitter, `Retry-After` as a floor, bounded by the attempts and by the grant's end.
-Called by forward.
+Called by reach.
 """
 
 import random
@@ -17,9 +17,9 @@ RETRYABLE_STATUS: Final = frozenset({429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """`attempts` repeats at most; 0 is off. `uniform(a, b)` is the source of jitter."""
+    """At most so many `repeats`; 0 is off. `uniform(a, b)` is the source of jitter."""
 
-    attempts: int
+    repeats: int
     base_seconds: float
     cap_seconds: float
     uniform: Callable[[float, float], float] = random.uniform
@@ -43,7 +43,7 @@ class Retries:
         return self._pause(tried, 0.0, left_seconds)
 
     def _pause(self, tried: int, floor_seconds: float, left_seconds: float) -> float | None:
-        if tried > self.attempts or floor_seconds > self.cap_seconds:
+        if tried > self.repeats or floor_seconds > self.cap_seconds:
             return None
         ceiling = min(self.cap_seconds, self.base_seconds * 2.0 ** (tried - 1))
         pause = max(floor_seconds, self.uniform(0.0, ceiling))

@@ -63,7 +63,7 @@ class Settler:
         await landed
         if overrun:
             self._registry.forget(token_id)
-        return Settled(Recorded(completed, charge, job.seq), alarms)
+        return Settled(Recorded(completed, charge))
 
 
 def _bodies(completed: Completed) -> tuple[tuple[str, bytes], ...]:

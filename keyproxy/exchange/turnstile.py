@@ -3,7 +3,7 @@
 Owns the one queue of the data path. A class is (role, model): a 429 with
 Retry-After slows its whole class and never one trial alone, and those who wait are
 let through one trial after the other, so that a trial with many requests cannot
-starve the rest. Must not know HTTP. Called by forward before each attempt.
+starve the rest. Must not know HTTP. Called by reach, once an exchange.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from keyproxy.errors import Deny
 
 MAX_SLOWING_SECONDS: Final = 10.0
 
-Lane = tuple[str, str]
+ClassKey = tuple[str, str]  # role, model
 
 
 @dataclass(slots=True)
@@ -38,34 +38,34 @@ class Turnstile:
         self._queue_length = queue_length
         self._wait_seconds = wait_seconds
         self._monotonic = monotonic
-        self._classes: OrderedDict[Lane, _Class] = OrderedDict()
+        self._classes: OrderedDict[ClassKey, _Class] = OrderedDict()
         self.waiting = 0
 
-    async def enter(self, key: Lane, trial: str) -> Deny | None:
+    async def enter(self, key: ClassKey, trial: str) -> Deny | None:
         """Pass, or wait one's turn. A Deny means: nothing was taken, ask again later."""
-        lane = self._classes.get(key)
-        if lane is None:
-            lane = self._classes[key] = _Class()
-        if self._free and not lane.waiting and lane.opens_at <= self._monotonic():
+        line = self._classes.get(key)
+        if line is None:
+            line = self._classes[key] = _Class()
+        if self._free and not line.waiting and line.opens_at <= self._monotonic():
             self._free -= 1
             return None
         if self.waiting >= self._queue_length:
             return _overloaded()
-        return await self._wait(lane, trial)
+        return await self._wait(line, trial)
 
     def leave(self) -> None:
         """Give the place back; whoever is next takes it."""
         self._free += 1
         self._let_through()
 
-    def slow(self, key: Lane, seconds: float) -> None:
+    def slow(self, key: ClassKey, seconds: float) -> None:
         """Close a class for as long as the provider said, at most ten seconds."""
-        lane = self._classes.setdefault(key, _Class())
-        lane.opens_at = max(lane.opens_at, self._monotonic() + min(seconds, MAX_SLOWING_SECONDS))
+        line = self._classes.setdefault(key, _Class())
+        line.opens_at = max(line.opens_at, self._monotonic() + min(seconds, MAX_SLOWING_SECONDS))
 
-    async def _wait(self, lane: _Class, trial: str) -> Deny | None:
+    async def _wait(self, line: _Class, trial: str) -> Deny | None:
         turn = asyncio.get_running_loop().create_future()
-        lane.waiting.setdefault(trial, deque()).append(turn)
+        line.waiting.setdefault(trial, deque()).append(turn)
         self.waiting += 1
         self._let_through()
         try:
@@ -81,21 +81,21 @@ class Turnstile:
             raise
         finally:
             if turn.cancelled():
-                self._forget(lane, trial, turn)
+                self._forget(line, trial, turn)
         return None
 
-    def _forget(self, lane: _Class, trial: str, turn: "asyncio.Future[None]") -> None:
-        turns = lane.waiting.get(trial)
+    def _forget(self, line: _Class, trial: str, turn: "asyncio.Future[None]") -> None:
+        turns = line.waiting.get(trial)
         if turns is None or turn not in turns:
             return  # passed over in the very same moment
         self.waiting -= 1
         turns.remove(turn)
         if not turns:
-            del lane.waiting[trial]
+            del line.waiting[trial]
 
     def _let_through(self) -> None:
         while self._free:
-            key = next((key for key, lane in self._classes.items() if lane.waiting and self._is_open(lane)), None)
+            key = next((key for key, line in self._classes.items() if line.waiting and self._is_open(line)), None)
             if key is None:
                 return
             self._classes.move_to_end(key)  # the other classes come first next time
@@ -105,21 +105,21 @@ class Turnstile:
                 self._free -= 1
                 turn.set_result(None)
 
-    def _is_open(self, lane: _Class) -> bool:
-        delay = lane.opens_at - self._monotonic()
-        if delay > 0 and lane.timer is None:
-            lane.timer = asyncio.get_running_loop().call_later(delay, self._wake, lane)
+    def _is_open(self, line: _Class) -> bool:
+        delay = line.opens_at - self._monotonic()
+        if delay > 0 and line.timer is None:
+            line.timer = asyncio.get_running_loop().call_later(delay, self._wake, line)
         return delay <= 0
 
-    def _wake(self, lane: _Class) -> None:
-        lane.timer = None
+    def _wake(self, line: _Class) -> None:
+        line.timer = None
         self._let_through()
 
-    def _next(self, lane: _Class) -> "asyncio.Future[None]":
-        trial, turns = lane.waiting.popitem(last=False)
+    def _next(self, line: _Class) -> "asyncio.Future[None]":
+        trial, turns = line.waiting.popitem(last=False)
         turn = turns.popleft()
         if turns:
-            lane.waiting[trial] = turns  # to the end: the other trials come first
+            line.waiting[trial] = turns  # to the end: the other trials come first
         return turn
 
 

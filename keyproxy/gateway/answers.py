@@ -48,7 +48,7 @@ def to_response(reply: Reply) -> web.Response:
 
 
 def refusal(deny: Deny, *, allow: str | None = None) -> web.Response:
-    """A Deny as a response. The connection ends with it where the request's framing can no longer be trusted."""
+    """A Deny as a response; `allow` lists the methods that the route would take."""
     response = to_response(refusals.reply(deny))
     if allow is not None:
         response.headers["Allow"] = allow

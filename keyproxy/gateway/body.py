@@ -13,7 +13,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 
 from keyproxy.errors import Deny
-from keyproxy.settings.model import Door
+from keyproxy.settings.model import DoorLimits
 
 DISCARD_BYTES: Final = 1024 * 1024
 DISCARD_SECONDS: Final = 2.0
@@ -22,7 +22,7 @@ DISCARD_SECONDS: Final = 2.0
 _JSON: Final = re.compile(r'application/json\s*(;\s*charset="?utf-?8"?\s*)?', re.IGNORECASE)
 
 
-async def read_body(request: web.BaseRequest, bounds: Door) -> bytes | Deny:
+async def read_body(request: web.BaseRequest, bounds: DoorLimits) -> bytes | Deny:
     """The whole body, or why it is refused."""
     refused = _by_headers(request, bounds.body_max_bytes)
     if refused is not None:
@@ -58,7 +58,7 @@ def _by_headers(request: web.BaseRequest, max_bytes: int) -> Deny | None:
     return Deny("request_too_large") if length is not None and length > max_bytes else None
 
 
-async def _read_slowly(request: web.BaseRequest, bounds: Door) -> bytes | Deny:
+async def _read_slowly(request: web.BaseRequest, bounds: DoorLimits) -> bytes | Deny:
     if request.version == HttpVersion11 and request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # aiohttp takes any output for the beginning of the answer
@@ -74,7 +74,7 @@ async def _read_slowly(request: web.BaseRequest, bounds: Door) -> bytes | Deny:
     return bytes(body)
 
 
-def _seconds_for(request: web.BaseRequest, bounds: Door) -> float:
+def _seconds_for(request: web.BaseRequest, bounds: DoorLimits) -> float:
     """A body that says how long it is has to arrive at the least rate; none has longer than the deadline."""
     length = request.content_length
     if length is None:

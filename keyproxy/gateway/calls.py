@@ -18,7 +18,7 @@ from keyproxy.gateway.answers import DataRequest, json_response, refusal
 from keyproxy.gateway.body import read_body
 from keyproxy.gateway.door import Call, send_early
 from keyproxy.gateway.relay import EventRelay
-from keyproxy.settings.model import Door as Bounds
+from keyproxy.settings.model import DoorLimits
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Calls:
     """The calls, and what they need."""
 
-    def __init__(self, journey: Journey, bounds: Bounds) -> None:
+    def __init__(self, journey: Journey, bounds: DoorLimits) -> None:
         self._journey = journey
         self._bounds = bounds
 
@@ -47,7 +47,7 @@ class Calls:
             return await send_early(request, refusal(body))
         passing, body = [body], b""  # the frame of a waiting call must not keep the body alive
         try:
-            reply = await self._journey.travel(authenticated, passing.pop(), relay)
+            reply = await self._journey.run(authenticated, passing.pop(), relay)
         except ClientGoneError:
             raise ConnectionResetError("the client takes no more") from None  # aiohttp closes without an answer
         return await relay.finish(reply)

@@ -5,9 +5,11 @@
     method                                                          405
     credential  one, as `Authorization: Bearer`                     401
     query     none                                                  400
+    idempotency key  one, short and printable                       400
 
-Owns the order. Whatever ends here has not been recognised and counts against its
-source. Then calls.py reads the body and hands over to the exchange.
+Owns the order; a gateway that drains says 503 before it looks at a credential. Whatever
+ends before the credential is believed counts against its source. Then calls.py reads
+the body and hands over to the exchange.
 """
 
 import re
@@ -35,7 +37,7 @@ _NO_TOKEN: Final = Deny("invalid_api_key")
 
 
 class Door:
-    """`calls` maps a target and a method to a call; `open_calls` need no credential."""
+    """`calls` maps a target and a method to a call; `health` needs no credential."""
 
     def __init__(
         self,
@@ -44,14 +46,12 @@ class Door:
         journey: Journey,
         strangers: Strangers,
         *,
-        now_us: Callable[[], int],
         is_open: Callable[[], bool],
     ) -> None:
         self._calls = calls
         self._health = health
         self._journey = journey
         self._strangers = strangers
-        self._now_us = now_us
         self._is_open = is_open
 
     async def __call__(self, request: DataRequest) -> web.StreamResponse:
@@ -71,7 +71,7 @@ class Door:
             return await self._wrong_method(request, methods)
         if not self._is_open():
             return await self._turn_away(request, Deny("shutting_down", retry_after_seconds=1))
-        authenticated = await self._identify(request, query)
+        authenticated = await self._authenticate(request, query)
         if isinstance(authenticated, Deny):
             return await self._turn_away(request, authenticated)
         request.recognised = True
@@ -81,7 +81,7 @@ class Door:
             return await self._turn_away(request, _BAD_IDEMPOTENCY_KEY)
         return await call(request, authenticated)
 
-    async def _identify(self, request: DataRequest, query: str) -> Authenticated | Deny:
+    async def _authenticate(self, request: DataRequest, query: str) -> Authenticated | Deny:
         headers = request.headers
         credentials = headers.getall("Authorization", ())
         if len(credentials) != 1:
@@ -93,14 +93,13 @@ class Door:
             return _NO_TOKEN
         inbound = Inbound(
             exchange_id=request.exchange_id,
-            received_at_us=self._now_us(),
             credential=credential,
             source=request.remote or "",
             retry_count=_whole_number(headers.get("x-stainless-retry-count", "")),
             idempotency_key=headers.get("Idempotency-Key"),
             client_request_id=_printable(headers.get("x-request-id", "")),
         )
-        return await self._journey.identify(inbound)
+        return await self._journey.authenticate(inbound)
 
     async def _wrong_method(self, request: DataRequest, methods: Mapping[str, object]) -> web.StreamResponse:
         return await self._turn_away(request, Deny("method_not_allowed"), allow=", ".join(sorted(methods)))

@@ -26,7 +26,7 @@ class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class Door(_Group):
+class DoorLimits(_Group):
     """What a stranger may cost before a token is recognised, and how large a request may be."""
 
     body_max_bytes: Bytes = Field(default=1024**2, description="Largest request body, in bytes; larger is 413.")
@@ -44,7 +44,7 @@ class Door(_Group):
     )
 
 
-class Pool(_Group):
+class PoolLimits(_Group):
     """The connections to the provider, and the queue before them."""
 
     connections: Count = Field(default=1000, description="Connections to the upstream at once.")
@@ -94,7 +94,7 @@ class Replay(_Group):
     )
 
 
-class Relay(_Group):
+class RelayLimits(_Group):
     """Bounds on what comes back, and what happens when the client has left."""
 
     event_max_bytes: Bytes = Field(default=4 * 1024**2, description="Largest SSE event, in bytes; larger is broken.")
@@ -181,24 +181,18 @@ class Settings(BaseSettings):
         default="auto", description="`auto` is console on a terminal and JSON lines elsewhere."
     )
 
-    door: Door = Door()
-    pool: Pool = Pool()
+    door: DoorLimits = DoorLimits()
+    pool: PoolLimits = PoolLimits()
     patient: RoleLimits = RoleLimits()
     judge: RoleLimits = RoleLimits()
     retry: Retry = Retry()
     replay: Replay = Replay()
-    relay: Relay = Relay()
+    relay: RelayLimits = RelayLimits()
 
     @classmethod
     def settings_customise_sources(cls, *_args: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what is passed in: `loading.load()` merges the sources, because it must know each value's origin."""
         return (sources["init_settings"],)
-
-    @property
-    def enrolment_allowed(self) -> bool:
-        """An enrolment token may not travel in the clear beyond loopback and private ranges."""
-        host, _ = addresses.host_port(self.listen)
-        return self.tls_cert is not None or addresses.is_private(host)
 
     @model_validator(mode="after")
     def _pairs_are_whole(self) -> Self:

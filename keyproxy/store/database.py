@@ -76,11 +76,6 @@ class Database:
             if durable:
                 self._run("PRAGMA synchronous = NORMAL")
 
-    def check(self) -> None:
-        """Write and commit a value that is already there. Raises StoreError when the ledger cannot be written."""
-        with self.transaction():
-            self._write("UPDATE meta SET value = value WHERE key = 'applied_seq'")
-
     def _run(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, values)

@@ -67,12 +67,12 @@ _SHOWN: Final = (
 class Grants(Database):
     """The part of the store that knows tokens."""
 
-    def mint(self, grant: Grant, token_digest: bytes, *, trial_key: bytes) -> bytes:
-        """Keep a grant under its token's digest; returns the trial's key, which is `trial_key` if the trial is new.
+    def mint(self, grant: Grant, token_digest: bytes, *, digest_key: bytes) -> None:
+        """Keep a grant under its token's digest; `digest_key` becomes the trial's key if the trial is new.
 
         Raises StoreError when the token exists.
         """
-        self._write("INSERT INTO trials VALUES (?, ?) ON CONFLICT DO NOTHING", (grant.trial, trial_key))
+        self._write("INSERT INTO trials VALUES (?, ?) ON CONFLICT DO NOTHING", (grant.trial, digest_key))
         text = json.dumps(grant.to_wire(), separators=(",", ":"))
         self._write(
             "INSERT INTO tokens VALUES (?, ?, ?, ?, ?)",
@@ -87,11 +87,6 @@ class Grants(Database):
         )
         # A token's own use prunes its minute; this is for tokens that are not used any more.
         self._write("DELETE FROM admissions WHERE at_us <= ?", (grant.issued_at_us - RATE_WINDOW_US,))
-        row = self._row("SELECT digest_key FROM trials WHERE trial = ?", (grant.trial,))
-        if row is None:
-            raise StoreError("the ledger lost a trial that it had just kept")
-        key: bytes = row[0]
-        return key
 
     def find(self, token_digest: bytes) -> Found | None:
         """The grant behind a token's digest, live or not; None for a token that was never minted."""

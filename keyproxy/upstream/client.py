@@ -2,8 +2,8 @@
 
 Owns the connection pool, the constant address, the constant headers and our key.
 Must not know grants, budgets or records, follow redirects, keep cookies, or trust
-proxies from the environment. Called by exchange/forward.py alone, through `send`
-and the `Answer` that it gives; whoever replaces aiohttp here replaces this file.
+proxies from the environment. `send` is exchange/reach.py's, the `Answer` is read by
+forward and drains; whoever replaces aiohttp here replaces this file.
 
 Of aiohttp it takes the connector (pool, TLS, happy eyeballs) and the connection's
 protocol (C parser, flow control, decompression), and leaves out ClientSession: what
@@ -43,12 +43,11 @@ class FaultKind(StrEnum):
 
 
 class NoAnswerError(UpstreamError):
-    """`reached` is true when a byte of the request may have arrived; `reused` when the connection was an old one."""
+    """`reused` is true when the connection was an old one, which may have been closed before it was used."""
 
-    def __init__(self, kind: FaultKind, *, reached: bool, reused: bool) -> None:
+    def __init__(self, kind: FaultKind, *, reused: bool) -> None:
         super().__init__(kind.value)
         self.kind = kind
-        self.reached = reached
         self.reused = reused
 
 
@@ -68,10 +67,10 @@ class Parcel:
         self.left = False
 
     def hand_over(self) -> bytes:
-        """The body, for the wire. Raises UpstreamError the second time, unless it was to be kept."""
+        """The body, for the wire. Raises ValueError the second time, unless it was to be kept."""
         body = self._body
         if body is None:
-            raise UpstreamError("a parcel was sent twice")
+            raise ValueError("a parcel was sent twice")
         if not self._keep:
             self._body = None
         self.left = True
@@ -101,7 +100,7 @@ class Answer:
         try:
             return await self._content.readany()
         except (aiohttp.ClientError, HttpProcessingError, OSError) as fault:
-            raise NoAnswerError(FaultKind.RESET, reached=True, reused=False) from fault
+            raise NoAnswerError(FaultKind.RESET, reused=False) from fault
 
     def close(self) -> None:
         """End it: a whole answer has given its connection back already, any other closes it."""
@@ -147,7 +146,7 @@ class UpstreamClient:
         try:
             connection = await self._connect()
         except (aiohttp.ClientError, OSError) as fault:
-            raise NoAnswerError(FaultKind.NO_CONNECTION, reached=False, reused=False) from fault
+            raise NoAnswerError(FaultKind.NO_CONNECTION, reused=False) from fault
         try:
             return await self._exchange(connection, parcel, accept)
         except BaseException:
@@ -168,7 +167,7 @@ class UpstreamClient:
     async def _exchange(self, connection: Connection, parcel: Parcel, accept: str) -> Answer:
         protocol, transport = connection.protocol, connection.transport
         if protocol is None or transport is None:
-            raise NoAnswerError(FaultKind.NO_CONNECTION, reached=False, reused=False)
+            raise NoAnswerError(FaultKind.NO_CONNECTION, reused=False)
         reused = protocol in self._used
         self._used.add(protocol)
         protocol.set_response_params(
@@ -184,9 +183,9 @@ class UpstreamClient:
             ):  # RFC 9110 section 15.2: interim, and not asked for
                 message, content = await protocol.read()
         except HttpProcessingError as fault:
-            raise NoAnswerError(FaultKind.UNREADABLE, reached=True, reused=False) from fault
+            raise NoAnswerError(FaultKind.UNREADABLE, reused=False) from fault
         except (aiohttp.ClientError, OSError) as fault:
-            raise NoAnswerError(FaultKind.RESET, reached=True, reused=reused) from fault
+            raise NoAnswerError(FaultKind.RESET, reused=reused) from fault
         return Answer(connection, message, content)
 
     def _head_of(self, length_bytes: int, accept: str) -> bytes:

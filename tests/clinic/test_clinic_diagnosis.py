@@ -24,12 +24,19 @@ def key(label: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("Testicular torsion", "accept"), ("TESTICULAR  TORSION.", "accept"), ("Torsion, testicular", "accept"), ("torsion of the testis", "accept"),
-        ("Suspected testicular torsion", "accept"), ("Most likely testicular torsion", "accept"), ("Acute left testicular torsion", "modifiers"),
-        ("Left-sided testicular torsion with ischaemia", "modifiers"), ("spermatic-cord torsion (left)", "modifiers"),
-        ("testicular\u200b torsion", "accept"), ("Diagnosis: testicular torsion", "accept"),
+        ("Testicular torsion", "accept"),
+        ("TESTICULAR  TORSION.", "accept"),
+        ("Torsion, testicular", "accept"),
+        ("torsion of the testis", "accept"),
+        ("Suspected testicular torsion", "accept"),
+        ("Most likely testicular torsion", "accept"),
+        ("Acute left testicular torsion", "modifiers"),
+        ("Left-sided testicular torsion with ischaemia", "modifiers"),
+        ("spermatic-cord torsion (left)", "modifiers"),
+        ("testicular\u200b torsion", "accept"),
+        ("Diagnosis: testicular torsion", "accept"),
     ],
-)  # fmt: skip
+)
 def test_what_a_colleague_would_write_passes(text: str, rule: str) -> None:
     decision = MATCHER.decide(text)
     assert (decision.passed, decision.rule) == (True, rule)
@@ -38,17 +45,34 @@ def test_what_a_colleague_would_write_passes(text: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("", "empty"), ("...", "empty"), ("x" * 121, "too_long"), ("Acute scrotum", "too_broad"), ("torsion", "too_broad"), ("Epididymo-orchitis", "confusable"),
-        ("Torsion of appendix testis", "confusable"), ("Right testicular torsion", "modifier_bad"), ("Intermittent testicular torsion", "modifier_bad"),
-        ("Testicular torsion or epididymitis", "several"), ("testicular torsion vs appendicitis", "several"), ("1. testicular torsion 2. hernia", "several"),
-        ("rule out testicular torsion", "several"), ("testicular torsion; appendicitis", "several"), ("Testicular torsion\nappendicitis", "several"),
-        ("not testicular torsion", "negated"), ("testicular torsion excluded", "negated"), ("testicular torsion unlikely", "negated"),
-        ("no testicular torsion, it is orchitis", "negated"), ("isn't testicular torsion", "negated"),
-        ("testicular torsion and appendicitis", "confusable_inside"), ("testicular torsion / epididymitis", "confusable_inside"),
-        ("testicular torsion, pneumonia", "undecided"), ("acute abdomen with testicular torsion", "undecided"), ("t\u0435sticular torsion", "undecided"),
+        ("", "empty"),
+        ("...", "empty"),
+        ("x" * 121, "too_long"),
+        ("Acute scrotum", "too_broad"),
+        ("torsion", "too_broad"),
+        ("Epididymo-orchitis", "confusable"),
+        ("Torsion of appendix testis", "confusable"),
+        ("Right testicular torsion", "modifier_bad"),
+        ("Intermittent testicular torsion", "modifier_bad"),
+        ("Testicular torsion or epididymitis", "several"),
+        ("testicular torsion vs appendicitis", "several"),
+        ("1. testicular torsion 2. hernia", "several"),
+        ("rule out testicular torsion", "several"),
+        ("testicular torsion; appendicitis", "several"),
+        ("Testicular torsion\nappendicitis", "several"),
+        ("not testicular torsion", "negated"),
+        ("testicular torsion excluded", "negated"),
+        ("testicular torsion unlikely", "negated"),
+        ("no testicular torsion, it is orchitis", "negated"),
+        ("isn't testicular torsion", "negated"),
+        ("testicular torsion and appendicitis", "confusable_inside"),
+        ("testicular torsion / epididymitis", "confusable_inside"),
+        ("testicular torsion, pneumonia", "undecided"),
+        ("acute abdomen with testicular torsion", "undecided"),
+        ("t\u0435sticular torsion", "undecided"),
         ("unilateral pain", "undecided"),
     ],
-)  # fmt: skip
+)
 def test_broader_other_hedged_and_denied_fail(text: str, rule: str) -> None:
     decision = MATCHER.decide(text)
     assert (decision.passed, decision.rule) == (False, rule)
@@ -64,9 +88,18 @@ def test_a_code_supports_words_and_never_replaces_them() -> None:
 def test_two_part_labels_need_both_parts() -> None:
     groups = [["hyponatremia", "low sodium"], ["thiazide", "indapamide", "diuretic"]]
     matcher = Matcher(
-        key("Thiazide-induced hyponatremia", components=groups, modifiers_ok=["induced", "severe", "caused"], too_broad=["hyponatremia"])
+        key(
+            "Thiazide-induced hyponatremia",
+            components=groups,
+            modifiers_ok=["induced", "severe", "caused"],
+            too_broad=["hyponatremia"],
+        )
     )
-    for text in ("Hyponatraemia caused by indapamide", "severe low sodium due to thiazide diuretics", "diuretic-induced hyponatremia"):
+    for text in (
+        "Hyponatraemia caused by indapamide",
+        "severe low sodium due to thiazide diuretics",
+        "diuretic-induced hyponatremia",
+    ):
         assert matcher.decide(text).passed, text
     assert matcher.decide("hyponatremia").rule == "too_broad"
     assert not matcher.decide("indapamide overdose").passed
@@ -75,27 +108,43 @@ def test_two_part_labels_need_both_parts() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("Crohn's disease", "Crohn disease"), ("Guillain-Barré syndrome", "Guillain Barre syndrome"), ("haemochromatosis", "hemochromatosis"),
-        ("Oesophageal varices", "esophageal varices"), ("Diarrhoea", "diarrhea"), ("tumours", "tumor"), ("type II diabetes", "Type 2 diabetes"),
-        ("pre-eclampsia", "preeclampsia"), ("Non-ST elevation", "nonst elevation"), ("β-thalassaemia", "beta thalassemia"), ("COELIAC disease", "celiac disease"),
+        ("Crohn's disease", "Crohn disease"),
+        ("Guillain-Barré syndrome", "Guillain Barre syndrome"),
+        ("haemochromatosis", "hemochromatosis"),
+        ("Oesophageal varices", "esophageal varices"),
+        ("Diarrhoea", "diarrhea"),
+        ("tumours", "tumor"),
+        ("type II diabetes", "Type 2 diabetes"),
+        ("pre-eclampsia", "preeclampsia"),
+        ("Non-ST elevation", "nonst elevation"),
+        ("β-thalassaemia", "beta thalassemia"),
+        ("COELIAC disease", "celiac disease"),
     ],
-)  # fmt: skip
+)
 def test_spelling_is_no_difference(one: str, other: str) -> None:
     assert normal(one) == normal(other)
 
 
 @pytest.mark.parametrize(
     ("label", "text"),
-    [("Colon cancer", "cancer metastatic from colon"), ("Atrial fibrillation", "no atrial fibrillation"), ("COVID-19", "Post-COVID-19 condition"),
-     ("Granulomatosis with polyangiitis", "Eosinophilic granulomatosis with polyangiitis"), ("Delirium", "Alcohol withdrawal delirium")],
-)  # fmt: skip
+    [
+        ("Colon cancer", "cancer metastatic from colon"),
+        ("Liver cancer with spread to colon", "Colon cancer with spread to liver"),
+        ("Atrial fibrillation", "no atrial fibrillation"),
+        ("COVID-19", "Post-COVID-19 condition"),
+        ("Granulomatosis with polyangiitis", "Eosinophilic granulomatosis with polyangiitis"),
+        ("Delirium", "Alcohol withdrawal delirium"),
+    ],
+)
 def test_a_label_inside_another_is_another(label: str, text: str) -> None:
     assert not Matcher(key(label)).decide(text).passed
 
 
 def test_of_all_labels_each_case_accepts_its_own_alone() -> None:
     matchers = {label: Matcher(key(label)) for _, label in LABELS}
-    passing = {label: {other for other in matchers if matcher.decide(other).passed} for label, matcher in matchers.items()}
+    passing = {
+        label: {other for other in matchers if matcher.decide(other).passed} for label, matcher in matchers.items()
+    }
     assert passing == {label: {label} for label in matchers}
 
 
@@ -111,9 +160,7 @@ def test_the_pilot_fails_every_label_but_its_own() -> None:
 @settings(max_examples=200, deadline=None)
 def test_added_words_never_turn_another_label_into_this_one(label: str, words: list[str], front: bool) -> None:
     text = " ".join([*words, label] if front else [label, *words])
-    if label != KEY["label"]:
-        assert not MATCHER.decide(text).passed
-    elif {"not", "or", "x"} & set(words):
+    if label != KEY["label"] or {"not", "or", "x"} & set(words):
         assert not MATCHER.decide(text).passed
 
 

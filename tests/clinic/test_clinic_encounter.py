@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from clinic_case import CATALOGUE, ORACLE, Play, document
+from clinic_case import CATALOGUE, MENU, ORACLE, Play, document
 
 from keyproxy.clinic.encounter import PatientUnavailableError, Question
 from keyproxy.clinic.ledger import Ledger, read_transcript
@@ -18,6 +18,7 @@ from keyproxy.clinic.refusal import (
     CaseError,
     Refusal,
 )
+from keyproxy.clinic.sandbox import Moment, Sandbox
 
 
 def code(answer: Any) -> str:
@@ -114,7 +115,9 @@ def test_a_row_that_could_not_be_written_did_not_happen() -> None:
     assert ledger.rows == []
 
 
-@pytest.mark.parametrize("broken", ["", "{", "[]", "null", '{"i":0}', '{"i":true,"in":{},"kind":"call","nonce":"","out":{}}'])
+@pytest.mark.parametrize(
+    "broken", ["", "{", "[]", "null", '{"i":0}', '{"i":true,"in":{},"kind":"call","nonce":"","out":{}}']
+)
 def test_a_broken_line_is_counted_and_the_rest_is_read(broken: str) -> None:
     lines = Play().run(ORACLE).lines
     again = read_transcript([*lines[:3], broken, *lines[4:]])
@@ -153,6 +156,17 @@ def test_a_bedside_test_and_the_laboratory_agree() -> None:
     assert {row["analyte"]: row["value"] for row in strip}["urine_ketones"] == "1+"
 
 
+def test_a_twin_has_the_numbers_of_the_case_it_mirrors() -> None:
+    database, findings = document("clinical_db"), document("findings")
+    twin = {"task_id": "case-0023-twin", "normals_of": "case-0023"}
+    parent = Sandbox(MENU, database, findings)
+    results = [
+        sandbox.answer("order_lab", {"test": "lipid_profile"}, Moment(0, frozenset()))
+        for sandbox in (parent, Sandbox(MENU, {**database, **twin}, {**findings, "task_id": twin["task_id"]}))
+    ]
+    assert results[0] == results[1]
+
+
 def test_time_passes_only_by_reassessing() -> None:
     play = Play(clinical_db={**document("clinical_db"), "tools": ["get_vitals", "reassess"]})
     assert play.act("get_vitals")["latest"]["heart_rate"] == 108
@@ -182,21 +196,36 @@ def test_interactions_are_checked_with_what_is_on_record() -> None:
 @pytest.mark.parametrize("tool", sorted(set(CATALOGUE.tools) - {"ask_patient", "record_diagnosis", "cancel_order"}))
 def test_every_tool_answers_with_a_status(tool: str) -> None:
     arguments: dict[str, Any] = {
-        "get_past_results": {"category": "lab"}, "check_interactions": {"drugs": ["warfarin"]}, "physical_exam": {"system": "general"},
-        "risk_score": {"score": "gcs", "inputs": {"eye": 4, "verbal": 5, "motor": 6}}, "point_of_care_test": {"test": "glucose"},
-        "mental_health_screen": {"assessment": "capacity"}, "peak_flow_or_spirometry": {"test": "peak_flow"},
-        "slit_lamp_or_fundus": {"test": "tonometry", "side": "left"}, "hearing_and_balance_test": {"test": "audiogram"},
-        "order_lab": {"test": "fbc"}, "order_microbiology": {"test": "culture", "specimen": "blood"},
-        "order_imaging": {"modality": "ct", "body_site": "head", "contrast": "none"}, "order_study": {"study": "eeg"},
+        "get_past_results": {"category": "lab"},
+        "check_interactions": {"drugs": ["warfarin"]},
+        "physical_exam": {"system": "general"},
+        "risk_score": {"score": "gcs", "inputs": {"eye": 4, "verbal": 5, "motor": 6}},
+        "point_of_care_test": {"test": "glucose"},
+        "mental_health_screen": {"assessment": "capacity"},
+        "peak_flow_or_spirometry": {"test": "peak_flow"},
+        "slit_lamp_or_fundus": {"test": "tonometry", "side": "left"},
+        "hearing_and_balance_test": {"test": "audiogram"},
+        "order_lab": {"test": "fbc"},
+        "order_microbiology": {"test": "culture", "specimen": "blood"},
+        "order_imaging": {"modality": "ct", "body_site": "head", "contrast": "none"},
+        "order_study": {"study": "eeg"},
         "order_genetic_test": {"test": "hfe", "consent_documented": False},
         "prescribe": {"drug": "aspirin", "dose": 300, "dose_unit": "mg", "route": "oral", "frequency": "stat"},
-        "change_medication": {"drug": "aspirin", "change": "stop"}, "give_fluids": {"fluid": "saline", "volume_ml": 500, "over_minutes": 60},
-        "transfuse": {"product": "platelets", "units": 1}, "give_oxygen_or_airway": {"mode": "cpap"}, "perform_procedure": {"procedure": "iv access"},
-        "refer": {"service": "gp", "urgency": "soon"}, "activate_team": {"team": "trauma"}, "set_disposition": {"level": "ward"},
-        "schedule_follow_up": {"with_whom": "gp", "within_days": 3}, "give_advice": {"topic": "sport", "text": "None for a week."},
-        "notify": {"kind": "school", "urgency": "routine"}, "vaccinate_or_prophylaxis": {"agent": "tetanus"},
-        "update_allergy": {"substance": "aspirin", "action": "add"}, "reassess": {"after_minutes": 5},
-    }.get(tool, {})  # fmt: skip
+        "change_medication": {"drug": "aspirin", "change": "stop"},
+        "give_fluids": {"fluid": "saline", "volume_ml": 500, "over_minutes": 60},
+        "transfuse": {"product": "platelets", "units": 1},
+        "give_oxygen_or_airway": {"mode": "cpap"},
+        "perform_procedure": {"procedure": "iv access"},
+        "refer": {"service": "gp", "urgency": "soon"},
+        "activate_team": {"team": "trauma"},
+        "set_disposition": {"level": "ward"},
+        "schedule_follow_up": {"with_whom": "gp", "within_days": 3},
+        "give_advice": {"topic": "sport", "text": "None for a week."},
+        "notify": {"kind": "school", "urgency": "routine"},
+        "vaccinate_or_prophylaxis": {"agent": "tetanus"},
+        "update_allergy": {"substance": "aspirin", "action": "add"},
+        "reassess": {"after_minutes": 5},
+    }.get(tool, {})
     answer = Play(clinical_db={**document("clinical_db"), "tools": [tool]}).act(tool, **arguments)
     assert answer["status"] in {"done", "pending", "not_available", "not_done"}
 
@@ -209,6 +238,15 @@ def test_every_tool_answers_with_a_status(tool: str) -> None:
         ("clinical_db", {"subject": {**document("clinical_db")["subject"], "weight_kg": 53}}),
         ("clinical_db", {"analytes": {"serum_unobtainium": 1}}),
         ("clinical_db", {"schema_version": 2}),
+        ("clinical_db", {"analytes": {"sodium": 140}}),
+        ("clinical_db", {"vitals": [{"minute": 5}]}),
+        ("clinical_db", {"vitals": [{"minute": 0}, {"minute": 9}, {"minute": 9}]}),
+        ("clinical_db", {"tools": ["cure"]}),
+        ("clinical_db", {"studies": {"electroencephalogram": "Normal."}}),
+        ("clinical_db", {"cultures": {"culture:blood sample": "Growth."}}),
+        ("clinical_db", {"imaging": [{"modality": "ct", "sites": ["testis"], "findings": "", "impression": ""}]}),
+        ("clinical_db", {"chart": {**document("clinical_db")["chart"], "medications": [{"drug": "Tylenol"}]}}),
+        ("clinical_db", {"chart": {**document("clinical_db")["chart"], "allergies": {"known": "", "items": []}}}),
     ],
 )
 def test_a_document_with_an_unknown_key_or_another_body_is_refused(name: str, change: dict[str, Any]) -> None:

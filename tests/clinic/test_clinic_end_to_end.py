@@ -6,10 +6,23 @@ import math
 from typing import Any
 
 import pytest
-from clinic_case import CATALOGUE, GATES, ORACLE, SCORING, Play, changed_oracle, document, gates_of, verdict
+from clinic_case import (
+    CATALOGUE,
+    GATES,
+    ORACLE,
+    SCORING,
+    Play,
+    changed_oracle,
+    document,
+    gates_of,
+    rule_patient,
+    verdict,
+)
 
 from keyproxy.clinic.documents import check_same, check_scoring
-from keyproxy.clinic.ledger import Transcript
+from keyproxy.clinic.encounter import Question
+from keyproxy.clinic.ledger import Row, Transcript
+from keyproxy.clinic.limits import default_cap, read_cap
 from keyproxy.clinic.orders import read_events
 from keyproxy.clinic.refusal import CaseError
 from keyproxy.clinic.verdict import MODES, decide, reward
@@ -112,11 +125,19 @@ SABOTEURS: list[tuple[str, str, list[dict[str, Any]]]] = [
         "overdose in the end",
         with_before_diagnosis({**ORACLE[11], "args": {**ORACLE[11]["args"], "dose": 50}}),
     ),
-    ("parameterised_actions", "side changed in the end", with_before_diagnosis(call("perform_procedure", procedure="scrotal exploration", side="right", urgency="now"))),
+    (
+        "parameterised_actions",
+        "side changed in the end",
+        with_before_diagnosis(call("perform_procedure", procedure="scrotal exploration", side="right", urgency="now")),
+    ),
     ("must_ask", "not asked", without(1)),
     ("must_ask", "told, not asked", changed_oracle("ask_patient", message="The pain started suddenly.")),
-    ("must_ask", "eight in one turn", [call("ask_patient", message=" ".join(step["args"]["message"] for step in ORACLE[:8])), *ORACLE[8:]]),
-]  # fmt: skip
+    (
+        "must_ask",
+        "eight in one turn",
+        [call("ask_patient", message=" ".join(step["args"]["message"] for step in ORACLE[:8])), *ORACLE[8:]],
+    ),
+]
 
 
 @pytest.mark.parametrize(("gate", "name", "steps"), SABOTEURS, ids=[f"{gate}: {name}" for gate, name, _ in SABOTEURS])
@@ -130,11 +151,14 @@ ALTERNATIVES = [
     ("weight-based", changed_oracle("prescribe", dose=0.1, dose_unit="mg/kg")),
     ("nasal fentanyl", changed_oracle("prescribe", drug="fentanyl", dose=78, dose_unit="mcg", route="nasal")),
     ("both sides fixed", changed_oracle("perform_procedure", side="both")),
-    ("scan after the call", with_before_diagnosis(call("order_imaging", modality="doppler", body_site="testis", contrast="none"))),
+    (
+        "scan after the call",
+        with_before_diagnosis(call("order_imaging", modality="doppler", body_site="testis", contrast="none")),
+    ),
     ("transfer", changed_oracle("set_disposition", level="transfer")),
     ("mended in the end", [call("set_disposition", level="home"), *ORACLE]),
     ("mother asked to wait", changed_oracle("ask_patient", alone=True)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "steps"), ALTERNATIVES, ids=[name for name, _ in ALTERNATIVES])
@@ -144,7 +168,9 @@ def test_every_accepted_way_passes(name: str, steps: list[dict[str, Any]]) -> No
 
 def test_a_forbidden_act_changes_only_the_counters() -> None:
     scan = call("order_imaging", modality="ct", body_site="abdomen", contrast="iv")
-    clean, counted = (verdict(Play().run(steps).transcript, "outcome").rewards for steps in (ORACLE, with_before_diagnosis(scan)))
+    clean, counted = (
+        verdict(Play().run(steps).transcript, "outcome").rewards for steps in (ORACLE, with_before_diagnosis(scan))
+    )
     assert {name for name in clean if clean[name] != counted[name]} <= {"safety_forbidden", "safety_distractor_calls"}
     home = verdict(Play().run([call("set_disposition", level="home"), *ORACLE]).transcript, "outcome").rewards
     assert home["safety_forbidden"] == 1.0
@@ -177,6 +203,54 @@ def test_a_rule_that_names_no_act_is_the_authors_fault() -> None:
         check_scoring(scoring)
 
 
+@pytest.mark.parametrize(
+    ("act", "fault"),
+    [
+        ({"tool": "cure", "checks": []}, "no tool"),
+        ({"tool": "refer", "checks": [{"param": "urgency", "rule": "sounds_right"}]}, "not known"),
+        ({"tool": "refer", "checks": [{"param": "haste", "rule": "true"}]}, "no argument"),
+        ({"tool": "refer", "checks": [{"param": "service", "rule": "in", "accept": ["eye casualty"]}]}, "no id of"),
+        ({"tool": "refer", "checks": [{"param": "urgency", "rule": "at_least", "value": "stat"}]}, "no id of"),
+        ({"tool": "prescribe", "checks": [{"param": "drug", "rule": "drug", "accept": ["paracetamol"]}]}, "no id of"),
+    ],
+)
+def test_an_act_that_could_never_be_met_is_the_authors_fault(act: dict[str, Any], fault: str) -> None:
+    scoring = {**SCORING, "acts": {**SCORING["acts"], "impossible": act}}
+    with pytest.raises(CaseError, match=fault):
+        decide(scoring, Transcript((), 0), CATALOGUE)
+
+
+@pytest.mark.parametrize("item", SCORING["must_ask"], ids=lambda item: item["id"])
+def test_what_must_be_asked_is_answered_from_its_fact(item: dict[str, Any]) -> None:
+    facts = {fact for text in item["positive"] for fact in rule_patient().reply(Question(text, alone=True), []).facts}
+    assert set(item["facts"]) <= facts
+
+
+@pytest.mark.parametrize(("fallbacks", "void"), [(0, False), (2, False), (3, True)])
+def test_a_patient_that_falls_back_too_often_voids_the_trial(fallbacks: int, void: bool) -> None:
+    rows = [
+        Row(i, "turn", {"message": "?"}, {"reply": "Yes.", "made_by": {"counts_to_void": i < fallbacks}}, "")
+        for i in range(10)
+    ]
+    details = verdict(Transcript(tuple(rows), 0), "diagnosis").details
+    assert details["patient"] == {"turns": 10, "fallbacks": fallbacks, "void": void}
+
+
+def test_the_cap_of_the_pilot_is_twice_the_oracle_and_ten() -> None:
+    assert document("task")["limits"]["max_steps"] == default_cap(len(ORACLE))
+
+
+@pytest.mark.parametrize(("text", "cap"), [(None, 40), ("none", None), ("7", 7), ("200", 200)])
+def test_the_cap_can_be_set_or_lifted(text: str | None, cap: int | None) -> None:
+    assert read_cap(text, 40) == cap
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "None", "1.5", "７", "many", " 5"])
+def test_any_other_cap_is_a_fault_that_names_the_variable(text: str) -> None:
+    with pytest.raises(ValueError, match="CAA_MAX_STEPS_OVERRIDE"):
+        read_cap(text, 40)
+
+
 def test_the_documents_of_the_pilot_speak_of_one_patient() -> None:
     check_same(*(document(name) for name in ("task", "clinical_db", "findings", "scoring")))
     with pytest.raises(CaseError, match="one subject"):
@@ -185,7 +259,11 @@ def test_the_documents_of_the_pilot_speak_of_one_patient() -> None:
 
 def test_nothing_that_serves_the_clinician_holds_the_key() -> None:
     served = json.dumps([document("clinical_db"), document("findings"), document("task")]).casefold()
-    for text in (SCORING["diagnosis"]["label"], *SCORING["diagnosis"]["accept"], *(item["criterion"] for item in SCORING["must_ask"])):
+    for text in (
+        SCORING["diagnosis"]["label"],
+        *SCORING["diagnosis"]["accept"],
+        *(item["criterion"] for item in SCORING["must_ask"]),
+    ):
         assert text.casefold() not in served
 
 

@@ -36,7 +36,10 @@ def change(drug: str, what: str, **more: Any) -> tuple[str, dict[str, Any]]:
 
 def standing(*calls: tuple[str, dict[str, Any]]) -> list[tuple[str, Any, Any]]:
     found = final_orders(events(*calls))
-    return [(order.tool, order.arguments.get("drug"), order.arguments.get("dose", order.arguments.get("change"))) for order in found]
+    return [
+        (order.tool, order.arguments.get("drug"), order.arguments.get("dose", order.arguments.get("change")))
+        for order in found
+    ]
 
 
 def test_two_prescriptions_of_one_drug_leave_the_last() -> None:
@@ -45,13 +48,17 @@ def test_two_prescriptions_of_one_drug_leave_the_last() -> None:
 
 
 def test_a_loading_dose_and_what_follows_it_both_stand() -> None:
-    assert len(standing(prescribe("heparin", 80, "unit/kg", part="loading"), prescribe("heparin", 18, "unit/kg/h"))) == 2
+    assert (
+        len(standing(prescribe("heparin", 80, "unit/kg", part="loading"), prescribe("heparin", 18, "unit/kg/h"))) == 2
+    )
 
 
 def test_stopping_ends_a_prescription_and_prescribing_ends_the_stop() -> None:
     assert standing(prescribe("aspirin", 300), change("aspirin", "stop")) == [("change_medication", "aspirin", "stop")]
     assert standing(change("aspirin", "hold"), prescribe("aspirin", 75)) == [("prescribe", "aspirin", 75)]
-    assert standing(change("aspirin", "stop"), change("aspirin", "restart")) == [("change_medication", "aspirin", "restart")]
+    assert standing(change("aspirin", "stop"), change("aspirin", "restart")) == [
+        ("change_medication", "aspirin", "restart")
+    ]
 
 
 def test_a_new_dose_changes_the_prescription() -> None:
@@ -79,12 +86,27 @@ def test_a_forged_row_that_the_catalogue_refuses_never_happened() -> None:
     assert read_events([Row(0, CALL, {"tool": 7}, {"status": "done"}, "")], CATALOGUE) == []
 
 
-@given(st.lists(st.sampled_from([
-    prescribe("aspirin", 75), prescribe("aspirin", 300), prescribe("ibuprofen", 400), change("aspirin", "stop"),
-    change("aspirin", "restart"), change("ibuprofen", "hold"), ("cancel_order", {"order": 0}), ("cancel_order", {"order": 2}),
-]), max_size=12))  # fmt: skip
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                prescribe("aspirin", 75),
+                prescribe("aspirin", 300),
+                prescribe("ibuprofen", 400),
+                change("aspirin", "stop"),
+                change("aspirin", "restart"),
+                change("ibuprofen", "hold"),
+                ("cancel_order", {"order": 0}),
+                ("cancel_order", {"order": 2}),
+            ]
+        ),
+        max_size=12,
+    )
+)
 @settings(max_examples=200, deadline=None)
-def test_no_history_leaves_two_prescriptions_of_a_drug_or_one_that_was_stopped(calls: list[tuple[str, dict[str, Any]]]) -> None:
+def test_no_history_leaves_two_prescriptions_of_a_drug_or_one_that_was_stopped(
+    calls: list[tuple[str, dict[str, Any]]],
+) -> None:
     found = standing(*calls)
     drugs = [drug for tool, drug, _ in found if tool == "prescribe"]
     stopped = [drug for tool, drug, what in found if tool == "change_medication" and what in {"stop", "hold"}]
@@ -112,11 +134,27 @@ RULE = {"param": "dose", "rule": "dose", "low": 10, "high": 15, "unit": "mg/kg",
 
 @pytest.mark.parametrize(
     ("amount", "unit", "fits"),
-    [(15, "mg/kg", True), (375, "mg", True), (0.375, "g", True), (375000, "microgram", True), (3750, "mg", False), (37.5, "mg", False),
-     (3.75, "g", False), (15, "mg", False), (15, "mg/kg/h", False), (15, "unit", False), (15, "mL", False), (412, "mg", True), (420, "mg", False)],
-)  # fmt: skip
+    [
+        (15, "mg/kg", True),
+        (375, "mg", True),
+        (0.375, "g", True),
+        (375000, "microgram", True),
+        (3750, "mg", False),
+        (37.5, "mg", False),
+        (3.75, "g", False),
+        (15, "mg", False),
+        (15, "mg/kg/h", False),
+        (15, "unit", False),
+        (15, "mL", False),
+        (412, "mg", True),
+        (420, "mg", False),
+    ],
+)
 def test_a_dose_is_the_same_in_every_unit_and_ten_times_it_is_not(amount: float, unit: str, fits: bool) -> None:
-    assert dose.fits(RULE, {"drug": "acetaminophen", "dose": amount, "dose_unit": unit, "frequency": "stat"}, CHILD, MENU) is fits
+    assert (
+        dose.fits(RULE, {"drug": "acetaminophen", "dose": amount, "dose_unit": unit, "frequency": "stat"}, CHILD, MENU)
+        is fits
+    )
 
 
 def test_a_cap_holds_for_the_heavy() -> None:
@@ -124,7 +162,9 @@ def test_a_cap_holds_for_the_heavy() -> None:
     fitting = [
         amount
         for amount in (900, 1000, 1100, 1200, 1800)
-        if dose.fits(RULE, {"drug": "acetaminophen", "dose": amount, "dose_unit": "mg", "frequency": "stat"}, heavy, MENU)
+        if dose.fits(
+            RULE, {"drug": "acetaminophen", "dose": amount, "dose_unit": "mg", "frequency": "stat"}, heavy, MENU
+        )
     ]
     assert fitting == [900, 1000, 1100]
 
@@ -140,7 +180,11 @@ def test_millilitres_need_a_strength() -> None:
 def test_a_dose_per_day_counts_the_doses_and_as_needed_is_no_schedule() -> None:
     rule = {"param": "dose", "rule": "dose", "low": 50, "high": 60, "unit": "mg/kg", "per": "day"}
     order = {"drug": "acetaminophen", "dose": 15, "dose_unit": "mg/kg"}
-    fitting = [name for name in ("every_6h", "every_12h", "as_needed") if dose.fits(rule, {**order, "frequency": name}, CHILD, MENU)]
+    fitting = [
+        name
+        for name in ("every_6h", "every_12h", "as_needed")
+        if dose.fits(rule, {**order, "frequency": name}, CHILD, MENU)
+    ]
     assert fitting == ["every_6h"]
 
 
@@ -163,21 +207,68 @@ REFER = {"service": "urology"}
 @pytest.mark.parametrize(
     ("check", "tool", "passes", "fails"),
     [
-        ({"param": "urgency", "rule": "at_least", "value": "urgent"}, "refer", {**REFER, "urgency": "emergency"}, {**REFER, "urgency": "soon"}),
-        ({"param": "urgency", "rule": "at_least", "value": "soon", "at_most": "urgent"}, "refer", {**REFER, "urgency": "urgent"}, {**REFER, "urgency": "emergency"}),
-        ({"param": "within_days", "rule": "range", "low": 1, "high": 7}, "schedule_follow_up", {"with_whom": "gp", "within_days": 7}, {"with_whom": "gp", "within_days": 0}),
-        ({"param": "body_site", "rule": "site", "accept": ["lower_limb"]}, "order_imaging", IMAGE, {**IMAGE, "body_site": "elbow"}),
+        (
+            {"param": "urgency", "rule": "at_least", "value": "urgent"},
+            "refer",
+            {**REFER, "urgency": "emergency"},
+            {**REFER, "urgency": "soon"},
+        ),
+        (
+            {"param": "urgency", "rule": "at_least", "value": "soon", "at_most": "urgent"},
+            "refer",
+            {**REFER, "urgency": "urgent"},
+            {**REFER, "urgency": "emergency"},
+        ),
+        (
+            {"param": "within_days", "rule": "range", "low": 1, "high": 7},
+            "schedule_follow_up",
+            {"with_whom": "gp", "within_days": 7},
+            {"with_whom": "gp", "within_days": 0},
+        ),
+        (
+            {"param": "body_site", "rule": "site", "accept": ["lower_limb"]},
+            "order_imaging",
+            IMAGE,
+            {**IMAGE, "body_site": "elbow"},
+        ),
         ({"param": "side", "rule": "side"}, "order_imaging", {**IMAGE, "side": "left"}, {**IMAGE, "side": "right"}),
         ({"param": "side", "rule": "side"}, "order_imaging", {**IMAGE, "side": "L"}, IMAGE),
         ({"param": "contrast", "rule": "in", "accept": ["none"]}, "order_imaging", IMAGE, {**IMAGE, "contrast": "iv"}),
-        ({"param": "drug", "rule": "drug", "accept": ["cephalosporin"]}, "prescribe", prescribe("ceftriaxone", 2, "g")[1], prescribe("ampicillin", 2, "g")[1]),
-        ({"param": "volume", "rule": "volume", "low": 10, "high": 10, "unit": "mL/kg"}, "give_fluids", {"fluid": "saline", "volume_ml": 250, "over_minutes": 30}, {"fluid": "saline", "volume_ml": 1000, "over_minutes": 30}),
-        ({"param": "nil_by_mouth", "rule": "true"}, "set_disposition", {"level": "ward", "nil_by_mouth": True}, {"level": "ward", "nil_by_mouth": False}),
-        ({"param": "monitoring", "rule": "includes", "accept": ["fetal"]}, "set_disposition", {"level": "ward", "monitoring": ["airway", "fetal"]}, {"level": "ward", "monitoring": []}),
-        ({"param": "text", "rule": "text", "families": [["come back", "return"], ["fever"]]}, "give_advice", {"topic": "safety net", "text": "Return if fevers come."}, {"topic": "safety net", "text": "Come back on Monday."}),
+        (
+            {"param": "drug", "rule": "drug", "accept": ["cephalosporin"]},
+            "prescribe",
+            prescribe("ceftriaxone", 2, "g")[1],
+            prescribe("ampicillin", 2, "g")[1],
+        ),
+        (
+            {"param": "volume", "rule": "volume", "low": 10, "high": 10, "unit": "mL/kg"},
+            "give_fluids",
+            {"fluid": "saline", "volume_ml": 250, "over_minutes": 30},
+            {"fluid": "saline", "volume_ml": 1000, "over_minutes": 30},
+        ),
+        (
+            {"param": "nil_by_mouth", "rule": "true"},
+            "set_disposition",
+            {"level": "ward", "nil_by_mouth": True},
+            {"level": "ward", "nil_by_mouth": False},
+        ),
+        (
+            {"param": "monitoring", "rule": "includes", "accept": ["fetal"]},
+            "set_disposition",
+            {"level": "ward", "monitoring": ["airway", "fetal"]},
+            {"level": "ward", "monitoring": []},
+        ),
+        (
+            {"param": "text", "rule": "text", "families": [["come back", "return"], ["fever"]]},
+            "give_advice",
+            {"topic": "safety net", "text": "Return if fevers come."},
+            {"topic": "safety net", "text": "Come back on Monday."},
+        ),
     ],
-)  # fmt: skip
-def test_each_rule_passes_and_fails(check: dict[str, Any], tool: str, passes: dict[str, Any], fails: dict[str, Any]) -> None:
+)
+def test_each_rule_passes_and_fails(
+    check: dict[str, Any], tool: str, passes: dict[str, Any], fails: dict[str, Any]
+) -> None:
     assert holds(check, tool, **passes)
     assert not holds(check, tool, **fails)
 
@@ -193,7 +284,10 @@ ACTS = {
     "antibiotic": {"tool": "prescribe", "checks": [{"param": "drug", "rule": "drug", "accept": ["beta_lactam"]}]},
     "strong_antibiotic": {
         "tool": "prescribe",
-        "checks": [{"param": "drug", "rule": "drug", "accept": ["beta_lactam"]}, {"param": "dose", "rule": "range", "low": 2}],
+        "checks": [
+            {"param": "drug", "rule": "drug", "accept": ["beta_lactam"]},
+            {"param": "dose", "rule": "range", "low": 2},
+        ],
     },
 }
 CULTURE = ("order_microbiology", {"test": "culture", "specimen": "blood"})
@@ -229,8 +323,16 @@ def test_the_same_act_twice_needs_two_calls() -> None:
 
 
 def test_safety_counts_what_was_taken_back_too() -> None:
-    scoring = {"acts": ACTS, "forbidden": [{"id": "x", "any_of": ["antibiotic"]}], "tool_roles": {"order_imaging": "distractor"}}
-    calls = [prescribe("amoxicillin", 1, "g"), change("amoxicillin", "stop"), ("order_imaging", {**IMAGE, "side": "right"})]
+    scoring = {
+        "acts": ACTS,
+        "forbidden": [{"id": "x", "any_of": ["antibiotic"]}],
+        "tool_roles": {"order_imaging": "distractor"},
+    }
+    calls = [
+        prescribe("amoxicillin", 1, "g"),
+        change("amoxicillin", "stop"),
+        ("order_imaging", {**IMAGE, "side": "right"}),
+    ]
     counted = Key(scoring, CONTEXT, events(*calls)).safety()
     assert counted == {"forbidden": 1, "allergy_conflicts": 1, "wrong_side": 1, "distractor_calls": 1}
     other_site = ("order_imaging", {**IMAGE, "body_site": "wrist", "side": "right"})

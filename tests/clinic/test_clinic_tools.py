@@ -12,6 +12,7 @@ from keyproxy.clinic import scores
 from keyproxy.clinic.refusal import INVALID_ARGUMENTS, UNKNOWN_TOOL, CaseError, RefusalError
 from keyproxy.clinic.schema import accept
 
+_PLAIN = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=6)
 PRESCRIBE = {"drug": "morphine", "dose": 5, "dose_unit": "mg", "route": "iv", "frequency": "stat"}
 
 
@@ -31,13 +32,19 @@ def refused(tool: str, arguments: Any) -> tuple[str, str]:
         ("prescribe", {**PRESCRIBE, "dose": "5"}, "/dose"),
         ("prescribe", {**PRESCRIBE, "dose": True}, "/dose"),
         ("prescribe", {**PRESCRIBE, "dose": float("nan")}, "/dose"),
+        ("prescribe", {**PRESCRIBE, "dose": 10**400}, "/dose"),
+        ("prescribe", {**PRESCRIBE, "\ud800": 1}, "/?"),
         ("prescribe", {**PRESCRIBE, "drug": "a beta blocker"}, "/drug"),
         ("prescribe", {**PRESCRIBE, "route": "parenteral"}, "/route"),
         ("prescribe", {**PRESCRIBE, "duration_days": 1.5}, "/duration_days"),
         ("check_interactions", {"drugs": ["warfarin", "x"]}, "/drugs/1"),
         ("check_interactions", {"drugs": []}, "/drugs"),
         ("give_fluids", {"fluid": "normal saline", "over_minutes": 10}, "/volume_ml"),
-        ("give_fluids", {"fluid": "saline", "over_minutes": 10, "volume_ml": 500, "volume_ml_per_kg": 10}, "/volume_ml"),
+        (
+            "give_fluids",
+            {"fluid": "saline", "over_minutes": 10, "volume_ml": 500, "volume_ml_per_kg": 10},
+            "/volume_ml",
+        ),
         ("mental_health_screen", {}, "/instrument"),
         ("change_medication", {"drug": "indapamide", "change": "reduce"}, "/new_dose"),
         ("change_medication", {"drug": "indapamide", "change": "switch"}, "/new_drug"),
@@ -89,25 +96,29 @@ def test_every_tool_is_well_formed(tool: str) -> None:
 
 
 def test_no_tool_is_named_after_a_disease_or_a_specialty() -> None:
-    assert [name for name in CATALOGUE.tools if any(part in name for part in ("cardi", "stroke", "sepsis", "diabet"))] == []
+    assert [
+        name for name in CATALOGUE.tools if any(part in name for part in ("cardi", "stroke", "sepsis", "diabet"))
+    ] == []
 
 
 @given(
     tool=st.sampled_from(sorted(CATALOGUE.tools)),
     arguments=st.dictionaries(
         st.sampled_from(["drug", "dose", "test", "message", "system", "side", "x"]),
-        st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=6), lambda inner: st.lists(inner, max_size=2)),
+        st.recursive(
+            st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=6),
+            lambda inner: st.lists(inner, max_size=2),
+        ),
         max_size=4,
     ),
 )
 @settings(max_examples=300, deadline=None)
 def test_no_argument_makes_the_check_crash(tool: str, arguments: dict[str, Any]) -> None:
     try:
-        canonical = CATALOGUE.accept(tool, arguments)
-    except RefusalError as refusal:
-        assert refusal.refusal.path == "" or refusal.refusal.path.startswith("/")
-    else:
-        assert set(canonical) == set(arguments)
+        outcome = set(CATALOGUE.accept(tool, arguments))
+    except RefusalError as refused:
+        outcome = {refused.refusal.path[:1]}
+    assert outcome in ({""}, {"/"}, set(arguments))
 
 
 def test_accepting_what_was_accepted_changes_nothing() -> None:
@@ -124,22 +135,78 @@ def test_a_keyword_that_the_checker_does_not_know_is_our_fault() -> None:
 @pytest.mark.parametrize(
     ("score", "inputs", "value"),
     [
-        ("twist", {"hard_testis": True, "swelling": True, "absent_cremasteric_reflex": True, "nausea_or_vomiting": True, "high_riding_testis": True}, 7),
-        ("curb65", {"new_confusion": True, "urea_mmol_l": 9, "respiratory_rate": 32, "low_blood_pressure": False, "age_years": 84}, 4),
-        ("curb65", {"new_confusion": False, "urea_mmol_l": 7, "respiratory_rate": 29, "low_blood_pressure": False, "age_years": 64}, 0),
-        ("mcisaac", {"temperature_over_38": True, "no_cough": True, "tender_anterior_nodes": True, "tonsil_swelling_or_exudate": True, "age_years": 50}, 3),
+        (
+            "twist",
+            {
+                "hard_testis": True,
+                "swelling": True,
+                "absent_cremasteric_reflex": True,
+                "nausea_or_vomiting": True,
+                "high_riding_testis": True,
+            },
+            7,
+        ),
+        (
+            "curb65",
+            {
+                "new_confusion": True,
+                "urea_mmol_l": 9,
+                "respiratory_rate": 32,
+                "low_blood_pressure": False,
+                "age_years": 84,
+            },
+            4,
+        ),
+        (
+            "curb65",
+            {
+                "new_confusion": False,
+                "urea_mmol_l": 7,
+                "respiratory_rate": 29,
+                "low_blood_pressure": False,
+                "age_years": 64,
+            },
+            0,
+        ),
+        (
+            "mcisaac",
+            {
+                "temperature_over_38": True,
+                "no_cough": True,
+                "tender_anterior_nodes": True,
+                "tonsil_swelling_or_exudate": True,
+                "age_years": 50,
+            },
+            3,
+        ),
         ("gcs", {"eye": 4, "verbal": 5, "motor": 6}, 15),
-        ("cha2ds2_vasc", {"heart_failure": False, "hypertension": True, "age_years": 76, "diabetes": False, "stroke_or_tia": True, "vascular_disease": False, "female": True}, 6),
+        (
+            "cha2ds2_vasc",
+            {
+                "heart_failure": False,
+                "hypertension": True,
+                "age_years": 76,
+                "diabetes": False,
+                "stroke_or_tia": True,
+                "vascular_disease": False,
+                "female": True,
+            },
+            6,
+        ),
     ],
-)  # fmt: skip
+)
 def test_scores_are_computed(score: str, inputs: dict[str, Any], value: float) -> None:
     assert scores.compute(MENU, score, inputs)["value"] == value
 
 
 @pytest.mark.parametrize(
     ("inputs", "path"),
-    [({"eye": 4, "verbal": 5}, "/inputs/motor"), ({"eye": 4, "verbal": 5, "motor": 6, "x": 1}, "/inputs/x"), ({"eye": "banana", "verbal": 5, "motor": 6}, "/inputs/eye")],
-)  # fmt: skip
+    [
+        ({"eye": 4, "verbal": 5}, "/inputs/motor"),
+        ({"eye": 4, "verbal": 5, "motor": 6, "x": 1}, "/inputs/x"),
+        ({"eye": "banana", "verbal": 5, "motor": 6}, "/inputs/eye"),
+    ],
+)
 def test_a_score_over_half_of_its_inputs_is_refused(inputs: dict[str, Any], path: str) -> None:
     with pytest.raises(RefusalError) as caught:
         scores.compute(MENU, "gcs", inputs)

@@ -19,11 +19,11 @@ from keyproxy.core.policy.fields import FIELDS, Kind, Rule
 from keyproxy.core.policy.shapes import (
     Check,
     Either,
+    Fields,
     ListOf,
     Nullable,
     OneOf,
     OnlyDefault,
-    Record,
     Tagged,
     WholeNumber,
     anything,
@@ -93,7 +93,7 @@ def compare(annotation: Any, check: Check, path: str) -> Iterator[str]:
         yield from compare_list(members, check, path)
     elif isinstance(check, Tagged):
         yield from compare_tagged(members, check, path)
-    elif isinstance(check, Record):
+    elif isinstance(check, Fields):
         yield from compare_record(members, check, path)
     elif isinstance(check, OneOf):
         yield from compare_constants(members, check, path)
@@ -131,7 +131,7 @@ def compare_tagged(members: list[Any], check: Tagged, path: str) -> Iterator[str
         yield from compare(variants[value], check.variants[value], f"{path.removesuffix('[]')}[{value}]")
 
 
-def compare_record(members: list[Any], check: Record, path: str) -> Iterator[str]:
+def compare_record(members: list[Any], check: Fields, path: str) -> Iterator[str]:
     if len(members) != 1 or not is_typed_dict(members[0]):
         yield f"{path}: the SDK sends {members}"
         return
@@ -176,7 +176,7 @@ def test_every_rule_of_a_dropped_or_refused_field_says_nothing_about_its_inside(
             assert rule.check is refuse or isinstance(rule.check, OnlyDefault), name
 
 
-def without(record: Record, name: str) -> Record:
+def without(record: Fields, name: str) -> Fields:
     return replace(record, fields={key: value for key, value in record.fields.items() if key != name})
 
 
@@ -212,7 +212,7 @@ def messages_with(change: typing.Callable[[dict[str, Any]], dict[str, Any]]) -> 
             id="new-message-field",
         ),
         pytest.param(
-            messages_with(lambda roles: {**roles, "tool": Record({**roles["tool"].fields, "x": text})}),
+            messages_with(lambda roles: {**roles, "tool": Fields({**roles["tool"].fields, "x": text})}),
             "messages[tool].x: not in the SDK",
             id="gone-message-field",
         ),
@@ -220,7 +220,7 @@ def messages_with(change: typing.Callable[[dict[str, Any]], dict[str, Any]]) -> 
             messages_with(
                 lambda roles: {
                     **roles,
-                    "user": Record(
+                    "user": Fields(
                         {**roles["user"].fields, "content": Either({str: text, list: ListOf(Tagged("type", {}), 1)})}
                     ),
                 }

@@ -268,7 +268,7 @@ def kept(state: Path, digest: str) -> bytes:
     return (state / "bodies" / digest[:2] / digest).read_bytes()
 
 
-def trial_key(state: Path, trial: str) -> bytes:
+def digest_key(state: Path, trial: str) -> bytes:
     with closing(sqlite3.connect(state / "ledger.sqlite")) as connection:
         (key,) = connection.execute("SELECT digest_key FROM trials WHERE trial = ?", (trial,)).fetchone()
     return bytes(key)
@@ -289,7 +289,7 @@ async def test_full_capture_keeps_each_body_under_the_digest_that_the_record_hol
         assert kept(state, intent["request_digest"]) == seen.body
     for outcome, answer in zip(outcomes, (plain, streamed, again), strict=True):
         assert kept(state, outcome["response_digest"]) == answer.body
-        assert outcome["response_digest"] == hmac.digest(trial_key(state, "trial-b"), answer.body, "sha256").hex()
+        assert outcome["response_digest"] == hmac.digest(digest_key(state, "trial-b"), answer.body, "sha256").hex()
     assert intents[0]["request_digest"] == intents[2]["request_digest"]
     files = [path for path in (state / "bodies").rglob("*") if path.is_file()]
     named = {intent["request_digest"] for intent in intents} | {outcome["response_digest"] for outcome in outcomes}

@@ -170,7 +170,7 @@ async def test_no_task_socket_or_reservation_is_left_of_streams_whose_clients_va
         for number in range(1, ROUNDS + 1):
             await crowd.pass_by(gateway.port, token)
             await at_rest(gateway)
-            totals = await gateway.house.journey.registry.read(lambda store: store.totals())
+            totals = await gateway.house.journey.desk.ask(lambda store: store.totals())
             assert (totals.in_flight, totals.reserved) == (0, Need(0, 0, 0))
             assert totals.used.requests == number * crowd.size
             await until(lambda: sorted(our_tasks()) == sorted(tasks))
@@ -189,7 +189,7 @@ async def at_rest(gateway: Gateway) -> None:
     journey = gateway.house.journey
     await until(lambda: not (journey.in_flight or len(journey.drains) or journey.desk.behind))
     async with asyncio.timeout(SETTLED_WITHIN_SECONDS):
-        while (await journey.registry.read(lambda store: store.totals())).in_flight:
+        while (await journey.desk.ask(lambda store: store.totals())).in_flight:
             await asyncio.sleep(0.02)
 
 

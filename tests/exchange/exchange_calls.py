@@ -64,7 +64,7 @@ async def at_rest(gateway: Gateway, within_seconds: float = 5.0) -> None:
     """Wait until nothing is under way, and require that nothing is held any more either."""
     journey = gateway.house.journey
     await until(lambda: not (journey.in_flight or len(journey.drains) or journey.desk.behind), within_seconds)
-    totals = await journey.registry.read(lambda store: store.totals())
+    totals = await journey.desk.ask(lambda store: store.totals())
     assert totals.in_flight == 0
     assert (totals.reserved.requests, totals.reserved.tokens, totals.reserved.microusd) == (0, 0, 0)
     turnstile = gateway.house.turnstile

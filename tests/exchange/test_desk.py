@@ -23,7 +23,7 @@ from keyproxy.cli.house import LEDGER
 from keyproxy.client import UnavailableError
 from keyproxy.core.budget import Need
 from keyproxy.errors import AuditError, Deny, StoreError
-from keyproxy.exchange.books import Job, Record
+from keyproxy.exchange.books import Entry, Job
 from keyproxy.exchange.desk import MAX_BATCH, MAX_WAITING, Desk
 from keyproxy.store import Reservation, Store
 
@@ -270,7 +270,7 @@ async def test_jobs_are_done_in_the_order_in_which_they_came(desk: Desk, gateway
     done: list[int] = []
     jobs = [
         desk.submit(
-            Job(before=(Record("alarm", {"code": "test", "n": n}),), change=lambda _store, _now_us, n=n: done.append(n))
+            Job(before=(Entry("alarm", {"code": "test", "n": n}),), change=lambda _store, _now_us, n=n: done.append(n))
         )
         for n in range(MAX_BATCH * 2 + 10)
     ]
@@ -280,14 +280,14 @@ async def test_jobs_are_done_in_the_order_in_which_they_came(desk: Desk, gateway
 
 
 async def test_a_denied_reservation_writes_nothing_after_it(desk: Desk, gateway: Gateway) -> None:
-    job = await desk.submit(Job(reserve=UNKNOWN, after=Record("alarm", {"code": "after"})))
+    job = await desk.submit(Job(reserve=UNKNOWN, after=Entry("alarm", {"code": "after"})))
     assert isinstance(job.result, Deny)
     assert gateway.records("alarm") == []
 
 
 async def test_a_job_whose_waiter_left_is_done_and_told_to_its_heir(desk: Desk, gateway: Gateway) -> None:
     heirs: list[Job] = []
-    future = desk.submit(Job(after=Record("alarm", {"code": "after"}), orphaned=heirs.append))
+    future = desk.submit(Job(after=Entry("alarm", {"code": "after"}), orphaned=heirs.append))
     future.cancel()
     await desk.submit(Job())
     assert [job.seq for job in heirs] == [gateway.records("alarm")[0].seq]
@@ -296,7 +296,7 @@ async def test_a_job_whose_waiter_left_is_done_and_told_to_its_heir(desk: Desk, 
 async def test_an_orphan_that_failed_has_no_heir(desk: Desk, disk: Disk) -> None:
     heirs: list[Job] = []
     disk.full = True
-    future = desk.submit(Job(after=Record("alarm", {"code": "after"}), orphaned=heirs.append))
+    future = desk.submit(Job(after=Entry("alarm", {"code": "after"}), orphaned=heirs.append))
     future.cancel()
     await desk.submit(Job())
     disk.full = False

@@ -1,7 +1,6 @@
 """Retries: opt-in, before the first byte of an answer alone, bounded, each in the record, charged once."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +106,9 @@ async def test_retry_after_is_the_least_wait(
 
 @pytest.mark.parametrize("sent", [rate_limited("60"), rate_limited(retry_after_ms="1500"), rate_limited("1.1")])
 async def test_a_wait_above_the_cap_is_the_clients_to_make(sent: Behaviour, upstream: Upstream, tmp_path: Path) -> None:
-    begun = time.monotonic()
     answer, outcome, _ = await attempted(upstream, tmp_path, sent)
     assert (answer.status, len(upstream.seen), len(outcome["attempts"])) == (429, 1, 1)
     assert answer.get("retry-after") or answer.get("retry-after-ms")
-    assert time.monotonic() - begun < 1.0
 
 
 async def test_a_date_in_the_past_asks_for_no_wait(upstream: Upstream, tmp_path: Path) -> None:
@@ -184,8 +181,8 @@ def test_a_pause_is_never_shorter_than_asked_nor_longer_than_allowed(
         assert pause < left
 
 
-@given(kind=st.sampled_from(FaultKind), reached=st.booleans(), reused=st.booleans())
-def test_the_one_fault_that_is_safe_to_repeat(kind: FaultKind, reached: bool, reused: bool) -> None:
-    fault = NoAnswerError(kind, reached=reached, reused=reused)
+@given(kind=st.sampled_from(FaultKind), reused=st.booleans())
+def test_the_one_fault_that_is_safe_to_repeat(kind: FaultKind, reused: bool) -> None:
+    fault = NoAnswerError(kind, reused=reused)
     pause = Retries(1, 0.5, 10.0).pause_after_fault(fault, 1, 100.0)
     assert (pause is not None) is (kind is FaultKind.RESET and reused)

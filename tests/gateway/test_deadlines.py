@@ -11,7 +11,7 @@ from support.inprocess import running_gateway
 from support.raw import RawConnection, request_bytes
 from support.wire import chunk
 
-from keyproxy.settings.model import Door
+from keyproxy.settings.model import DoorLimits
 
 HEAD_SECONDS = 0.4
 BODY_SECONDS = 0.6
@@ -21,7 +21,7 @@ JSON = ("Content-Type", "application/json")
 @pytest.fixture
 async def hasty(upstream, tmp_path, monkeypatch):
     monkeypatch.setattr("keyproxy.gateway.body.DISCARD_SECONDS", 0.3)
-    door = Door(
+    door = DoorLimits(
         header_deadline_seconds=HEAD_SECONDS, body_deadline_seconds=BODY_SECONDS, body_min_bytes_per_second=1_000_000
     )
     async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
@@ -174,7 +174,7 @@ async def test_a_body_in_drips_is_408_though_each_byte_is_in_time(hasty, upstrea
 
 
 async def test_a_body_below_the_least_rate_is_408_long_before_the_deadline(upstream, tmp_path):
-    door = Door(body_deadline_seconds=3600, body_min_bytes_per_second=100_000)
+    door = DoorLimits(body_deadline_seconds=3600, body_min_bytes_per_second=100_000)
     async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
         token = await gateway.mint()
         async with await RawConnection.open(gateway.port) as wire:
@@ -205,7 +205,7 @@ async def test_a_body_that_is_cut_off_goes_nowhere_and_costs_nothing(gateway, up
 
 
 async def test_two_hundred_unfinished_heads_do_not_keep_others_out(upstream, tmp_path):
-    door = Door(header_deadline_seconds=4)
+    door = DoorLimits(header_deadline_seconds=4)
     async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
         token = await gateway.mint()
         idle = []

@@ -10,7 +10,7 @@ from refused import BODY, assert_refused
 from support.inprocess import running_gateway
 from support.raw import RawConnection, RawResponse, request_bytes
 
-from keyproxy.settings.model import Door
+from keyproxy.settings.model import DoorLimits
 
 BURST = 200
 PER_SECOND = 20
@@ -66,7 +66,7 @@ async def test_noise_that_is_no_http_counts_as_well(gateway):
 
 
 async def test_the_bucket_fills_again(upstream, tmp_path):
-    door = Door(unrecognised_per_second=20, unrecognised_burst=2)
+    door = DoorLimits(unrecognised_per_second=20, unrecognised_burst=2)
     async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
         stranger = request_bytes("GET", "/nowhere")
         answers = await _flood(gateway.port, [stranger] * 4)
@@ -105,7 +105,7 @@ async def test_thousands_of_distinct_paths_leave_no_memory_behind(gateway):
 
 
 async def test_one_source_may_hold_so_many_connections_and_no_more(upstream, tmp_path):
-    door = Door(connections_per_source=3)
+    door = DoorLimits(connections_per_source=3)
     async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
         token = await gateway.mint()
         held = [await RawConnection.open(gateway.port) for _ in range(3)]

@@ -10,7 +10,7 @@ from support.inprocess import running_gateway
 from support.raw import RawConnection, request_bytes
 from support.wire import chunk, last_chunk
 
-from keyproxy.settings.model import Door
+from keyproxy.settings.model import DoorLimits
 
 HEADERS = [("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")]
 SIZE = b"%x" % len(BODY)
@@ -130,7 +130,9 @@ async def _send_for_ever(wire: RawConnection, piece: bytes) -> None:
 @pytest.mark.parametrize(("begin", "piece"), FLOODS.values(), ids=FLOODS)
 async def test_what_surrounds_chunks_cannot_go_on_for_ever(tmp_path, upstream, begin, piece):
     """Extensions and trailers without an end: refused by their size, or by the body's deadline, and not kept."""
-    async with running_gateway(tmp_path / "state", upstream.base_url, door=Door(body_deadline_seconds=0.5)) as gateway:
+    async with running_gateway(
+        tmp_path / "state", upstream.base_url, door=DoorLimits(body_deadline_seconds=0.5)
+    ) as gateway:
         token = await gateway.mint()
         async with await RawConnection.open(gateway.port) as wire:
             await wire.send(request_bytes(token=token, headers=HEADERS) + begin)

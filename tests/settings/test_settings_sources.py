@@ -146,22 +146,3 @@ def test_a_file_that_is_not_toml_is_refused_without_its_text(tmp_path, text):
 def test_a_file_that_is_absent_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="KEYPROXY_CONFIG"):
         load({"config": str(tmp_path / "absent.toml")})
-
-
-@pytest.mark.parametrize(
-    ("listen", "tls", "allowed"),
-    [
-        ("127.0.0.1:1", False, True),
-        ("localhost:1", False, True),
-        ("172.17.0.1:1", False, True),
-        ("[fd00::1]:1", False, True),
-        ("0.0.0.0:1", False, False),
-        ("[::]:1", False, False),
-        ("8.8.8.8:1", False, False),
-        ("gateway.example:1", False, False),
-        ("0.0.0.0:1", True, True),
-    ],
-)
-def test_enrolment_tokens_need_tls_beyond_private_ranges(listen, tls, allowed):
-    files = {"tls_cert": Path("c"), "tls_key": Path("k")} if tls else {}
-    assert Settings(listen=listen, **files).enrolment_allowed is allowed

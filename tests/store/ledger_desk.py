@@ -37,9 +37,9 @@ class Desk:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def mint(self, grant: Grant, key: bytes = bytes(32)) -> bytes:
+    def mint(self, grant: Grant, key: bytes = bytes(32)) -> None:
         with self.store.transaction():
-            return self.store.mint(grant, digest_of(grant.token_id), trial_key=key)
+            self.store.mint(grant, digest_of(grant.token_id), digest_key=key)
 
     def reserve(
         self, exchange_id: str, grant: Grant, *, tokens: int = 100, microusd: int = 10, now_us: int = NOW_US

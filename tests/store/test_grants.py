@@ -11,7 +11,7 @@ KEY = bytes(range(32))
 
 def test_a_grant_comes_back_as_it_was_minted(desk: Desk, store: Store) -> None:
     grant = a_grant(requests=3, requests_per_minute=9)
-    assert desk.mint(grant, KEY) == KEY
+    desk.mint(grant, KEY)
     found = store.find(digest_of(grant.token_id))
     assert found is not None
     assert (found.grant, found.digest_key, found.revoked_at_us, found.closed) == (grant, KEY, None, None)
@@ -20,7 +20,7 @@ def test_a_grant_comes_back_as_it_was_minted(desk: Desk, store: Store) -> None:
 def test_all_tokens_of_a_trial_share_its_first_key(desk: Desk, store: Store) -> None:
     desk.mint(a_grant(), KEY)
     second = a_grant("kp_pbbbbbbbbbbbb")
-    assert desk.mint(second, bytes(32)) == KEY
+    desk.mint(second, bytes(32))
     found = store.find(digest_of(second.token_id))
     assert found is not None
     assert found.digest_key == KEY

@@ -102,7 +102,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def mint(self, limits: dict[str, int | None]) -> None:
         grant = a_grant(f"kp_p{len(self.tokens):012d}", **limits)
         with self.store.transaction():
-            self.store.mint(grant, digest_of(grant.token_id), trial_key=bytes(32))
+            self.store.mint(grant, digest_of(grant.token_id), digest_key=bytes(32))
         self.tokens.append(Modelled(grant))
 
     @precondition(lambda self: self.tokens)

@@ -68,7 +68,7 @@ class Books:
         )
         self.write("mint", grant.to_wire())
         with self.store.transaction():
-            self.store.mint(grant, hashlib.sha256(grant.token_id.encode()).digest(), trial_key=TRIAL_KEY)
+            self.store.mint(grant, hashlib.sha256(grant.token_id.encode()).digest(), digest_key=TRIAL_KEY)
         return grant
 
     def authorized(self, grant: Grant, need: Need = NEED, **inbound: Any) -> Authorized:
@@ -77,7 +77,7 @@ class Books:
         text = inbound.pop("text", f"question {self.exchanges}").encode()
         idempotency_key = inbound.get("idempotency_key")
         return Authorized(
-            inbound=Inbound(f"kpx_{self.exchanges:032x}", self.now_us, "", "127.0.0.1", **inbound),
+            inbound=Inbound(f"kpx_{self.exchanges:032x}", "", "127.0.0.1", **inbound),
             grant=grant,
             digest_key=TRIAL_KEY,
             outbound=Outbound(Body(text), grant.model, False, False, 1, 10, ()),

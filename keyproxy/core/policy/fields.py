@@ -20,10 +20,10 @@ from keyproxy.core.policy.messages import MESSAGES, MESSAGES_WITH_FUNCTIONS
 from keyproxy.core.policy.shapes import (
     Check,
     Either,
+    Fields,
     ListOf,
     OneOf,
     OnlyDefault,
-    Record,
     WholeNumber,
     anything,
     flag,
@@ -61,7 +61,7 @@ _DROPPED: Final = Rule(Kind.DROPPED)
 _SAMPLING: Final = Rule(Kind.PINNED)
 _CAP: Final = Rule(Kind.BOUNDED, WholeNumber(at_least=1))
 
-STREAM_OPTIONS: Final = Record({"include_usage": flag, "include_obfuscation": flag})
+STREAM_OPTIONS: Final = Fields({"include_usage": flag, "include_obfuscation": flag})
 STOP: Final = Either({str: text, list: ListOf(text, at_most=4)})
 
 FIELDS: Final[Mapping[str, Rule]] = {

@@ -11,10 +11,10 @@ from typing import Final
 from keyproxy.core.policy.shapes import (
     Check,
     Either,
+    Fields,
     ListOf,
     Nullable,
     OnlyDefault,
-    Record,
     Tagged,
     anything,
     refuse,
@@ -27,17 +27,17 @@ MAX_TOOL_CALLS: Final = 128
 
 _PASS: Final = anything  # Tagged has seen the value already
 
-_TEXT_PART: Final = Record(
+_TEXT_PART: Final = Fields(
     {"type": _PASS, "text": text, "prompt_cache_breakpoint": refuse},
     required=frozenset({"text"}),
 )
-_REFUSAL_PART: Final = Record({"type": _PASS, "refusal": text}, required=frozenset({"refusal"}))
+_REFUSAL_PART: Final = Fields({"type": _PASS, "refusal": text}, required=frozenset({"refusal"}))
 
-_FUNCTION_CALL: Final = Record(
+_FUNCTION_CALL: Final = Fields(
     {
         "id": text,
         "type": _PASS,
-        "function": Record({"name": text, "arguments": text}, required=frozenset({"name", "arguments"})),
+        "function": Fields({"name": text, "arguments": text}, required=frozenset({"name", "arguments"})),
     },
     required=frozenset({"id", "function"}),
 )
@@ -52,16 +52,16 @@ _TEXT_ONLY: Final = _content(text=_TEXT_PART)
 _USER_CONTENT: Final = _content(text=_TEXT_PART, image_url=refuse, input_audio=refuse, file=refuse)
 _ASSISTANT_CONTENT: Final = _content(text=_TEXT_PART, refusal=_REFUSAL_PART)
 
-_INSTRUCTION: Final = Record({"role": _PASS, "content": _TEXT_ONLY, "name": text}, required=frozenset({"content"}))
-_USER: Final = Record({"role": _PASS, "content": _USER_CONTENT, "name": text}, required=frozenset({"content"}))
-_TOOL: Final = Record(
+_INSTRUCTION: Final = Fields({"role": _PASS, "content": _TEXT_ONLY, "name": text}, required=frozenset({"content"}))
+_USER: Final = Fields({"role": _PASS, "content": _USER_CONTENT, "name": text}, required=frozenset({"content"}))
+_TOOL: Final = Fields(
     {"role": _PASS, "content": _TEXT_ONLY, "tool_call_id": text},
     required=frozenset({"content", "tool_call_id"}),
 )
 
 
-def _assistant(tool_calls: Check) -> Record:
-    return Record(
+def _assistant(tool_calls: Check) -> Fields:
+    return Fields(
         {
             "role": _PASS,
             "content": Nullable(_ASSISTANT_CONTENT),

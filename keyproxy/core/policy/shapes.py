@@ -131,7 +131,7 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Fields:
     """An object with these fields and no others."""
 
     fields: Mapping[str, Check]

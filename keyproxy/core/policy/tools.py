@@ -7,12 +7,12 @@ provider's network. A JSON Schema passes as it is: it is data for the model.
 
 from typing import Final
 
-from keyproxy.core.policy.shapes import Either, ListOf, Nullable, OneOf, Record, Tagged, anything, flag, opaque, refuse
+from keyproxy.core.policy.shapes import Either, Fields, ListOf, Nullable, OneOf, Tagged, anything, flag, opaque, refuse
 from keyproxy.core.policy.shapes import text as text_value
 
 MAX_TOOLS: Final = 128
 
-_FUNCTION: Final = Record(
+_FUNCTION: Final = Fields(
     {"name": text_value, "description": text_value, "parameters": opaque, "strict": Nullable(flag)},
     required=frozenset({"name"}),
 )
@@ -20,18 +20,18 @@ TOOLS: Final = ListOf(
     Tagged(
         "type",
         {
-            "function": Record({"type": anything, "function": _FUNCTION}, required=frozenset({"function"})),
+            "function": Fields({"type": anything, "function": _FUNCTION}, required=frozenset({"function"})),
             "custom": refuse,
         },
     ),
     at_most=MAX_TOOLS,
 )
 
-_NAMED: Final = Record(
-    {"type": anything, "function": Record({"name": text_value}, required=frozenset({"name"}))},
+_NAMED: Final = Fields(
+    {"type": anything, "function": Fields({"name": text_value}, required=frozenset({"name"}))},
     required=frozenset({"function"}),
 )
-_ALLOWED: Final = Record(
+_ALLOWED: Final = Fields(
     {
         "mode": OneOf(("auto", "required")),
         "tools": ListOf(Tagged("type", {"function": _NAMED}), at_most=MAX_TOOLS),
@@ -45,7 +45,7 @@ TOOL_CHOICE: Final = Either(
             "type",
             {
                 "function": _NAMED,
-                "allowed_tools": Record(
+                "allowed_tools": Fields(
                     {"type": anything, "allowed_tools": _ALLOWED}, required=frozenset({"allowed_tools"})
                 ),
                 "custom": refuse,
@@ -54,8 +54,8 @@ TOOL_CHOICE: Final = Either(
     }
 )
 
-_TYPE_ALONE: Final = Record({"type": anything})
-_SCHEMA: Final = Record(
+_TYPE_ALONE: Final = Fields({"type": anything})
+_SCHEMA: Final = Fields(
     {"name": text_value, "description": text_value, "schema": opaque, "strict": Nullable(flag)},
     required=frozenset({"name"}),
 )
@@ -65,7 +65,7 @@ ANY_FORMAT: Final = Tagged(
     {
         "text": _TYPE_ALONE,
         "json_object": _TYPE_ALONE,
-        "json_schema": Record(
+        "json_schema": Fields(
             {"type": anything, "json_schema": _SCHEMA},
             required=frozenset({"json_schema"}),
         ),
