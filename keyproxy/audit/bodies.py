@@ -1,21 +1,24 @@
 """Bodies in full, kept beside the chain when `KEYPROXY_AUDIT_CAPTURE=full`.
 
 Owns the folder `bodies/`, whose files are named by the digest that the record
-holds. Called by the desk before the record that names a body is written; must
+holds. Called by the books before the record that names a body is written; must
 not decide what is kept.
 """
 
 import os
 from pathlib import Path
+from typing import Final
 
 from keyproxy.errors import AuditError
+
+FOLDER: Final = "bodies"
 
 
 class Bodies:
     """A content-addressed folder, 0700, its files 0600."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, state: Path) -> None:
+        self._directory = state / FOLDER
 
     def keep(self, name: str, body: bytes) -> None:
         """Write one body under its digest (hex). Raises AuditError when it cannot."""

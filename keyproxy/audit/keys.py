@@ -62,31 +62,34 @@ class Signer:
 def load_or_create(state: Path) -> Signer:
     """The signer of a state directory; its key is made on the first start, and never beside an old chain."""
     path = state / PRIVATE_FILE
-    if not path.exists():
-        if segments(state):
-            raise ConfigError(f"{path} is missing, but the record beside it was signed with it; restore the key")
-        _create(path)
-    signer = _signer(_private_key(path))
-    _keep_public(state / PUBLIC_FILE, signer.public)
+    try:
+        if not path.exists():
+            if segments(state):
+                raise ConfigError(f"{path} is missing, but the record beside it was signed with it; restore the key")
+            _create(path)
+        signer = _signer(_private_key(path))
+        _keep_public(state / PUBLIC_FILE, signer.public)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; restore it, or correct its owner and mode") from error
     return signer
 
 
 def load_public(path: Path) -> PublicKey:
     """A public key from its PEM file."""
-
     try:
         key = load_pem_public_key(path.read_bytes())
     except OSError as error:
         raise AuditError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise AuditError(f"{path} is not a public key in PEM") from error
+        raise AuditError(
+            f"{path} is not a public key in PEM; give the file that `audit key` prints with --public-key"
+        ) from error
     if not isinstance(key, Ed25519PublicKey):
         raise AuditError(f"{path} is not an Ed25519 key")
     return _public(key)
 
 
 def _private_key(path: Path) -> Ed25519PrivateKey:
-
     if path.stat().st_mode & 0o077:
         raise ConfigError(f"{path} can be read by others; run: chmod 600 {path}")
     try:
@@ -99,7 +102,6 @@ def _private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def _create(path: Path) -> None:
-
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     _write_durably(path, pem, 0o600)
@@ -129,6 +131,5 @@ def _signer(key: Ed25519PrivateKey) -> Signer:
 
 
 def _public(key: Ed25519PublicKey) -> PublicKey:
-
     key_id = hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
     return PublicKey(key, key_id, key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode())

@@ -37,7 +37,10 @@ def segment_name(first_seq: int) -> str:
 
 def segments(state: Path) -> list[Path]:
     """The segments in the order of their records."""
-    return sorted((state / FOLDER).glob("[0-9]" * 16 + ".jsonl"))
+    try:
+        return sorted((state / FOLDER).glob("[0-9]" * 16 + ".jsonl"))
+    except OSError as error:
+        raise AuditError(f"{state / FOLDER} cannot be read: {error.strerror}") from error
 
 
 def raw_lines(paths: list[Path], wait: Callable[[], None] | None = None) -> Iterator[RawLine]:

@@ -85,7 +85,7 @@ class _Verification:
         self._source = source
         self._key = key
         self._head = head
-        self._head_seen = head == GENESIS
+        self._head_seen = False
         self._report = report
         self._walk: walk.Walk | None = None
         self._found: list[tuple[int, Finding]] = []

@@ -137,7 +137,7 @@ class Writer:
         """After 1,000 records, or a second after the first record that no checkpoint covers."""
         place = self._now
         return place.unsigned >= checkpoint.EVERY_RECORDS or (
-            place.unsigned > 0 and now_us - place.unsigned_since_us >= checkpoint.EVERY_US
+            place.unsigned > 0 and not 0 <= now_us - place.unsigned_since_us < checkpoint.EVERY_US
         )
 
     def checkpoint(self, now_us: int, clean: bool = False) -> int:

@@ -73,9 +73,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     from keyproxy.audit.verify import verify
 
     path = arguments.path or state_directory()
-    own_key = (path if path.is_dir() else state_directory()) / PUBLIC_FILE
-    if not path.is_file() and not segments(path) and not own_key.exists():
+    if not path.is_file() and not segments(path) and not (path / PUBLIC_FILE).exists():
         return _not_found(f"there is no record in {path}")
+    own_key = (state_directory() if path.is_file() else path) / PUBLIC_FILE
     key_file = arguments.public_key or (own_key if own_key.exists() else None)
     key = load_public(key_file) if key_file else None
     report = verify(path, key, arguments.head, key_is_own=arguments.public_key is None)
@@ -87,15 +87,21 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _print_report(report: "Report") -> None:
+    if report.export and not report.records:
+        print(f"NOT OK: no line of {report.path} is a record; give a state directory or an export")
+        return
     for finding in report.findings:
         where = f"{finding.segment} line {finding.line}" if finding.segment else report.path
         print(f"{finding.code}: record {finding.seq or 'unknown'}, {where}: {finding.message}")
     if report.unlisted:
-        print(f"and {report.unlisted} more findings")
-    print(
-        f"{'ok' if report.ok else 'NOT OK'}: {report.records} records, {report.trials} trials, "
-        f"{report.checkpoints} checkpoints, signed up to record {report.signed_seq or 'none'}"
+        print(f"and {_counted(report.unlisted, 'more finding')}")
+    counts = (
+        _counted(report.records, "record"),
+        _counted(report.trials, "trial"),
+        _counted(report.checkpoints, "checkpoint"),
     )
+    signed = f"signed up to record {report.signed_seq or 'none'}"
+    print(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(counts)}, {signed}")
     print(f"head {report.head or 'none'}, key {report.key_id or 'none'}")
     for note in report.notes:
         print(f"note: {note}")
@@ -135,7 +141,7 @@ def _export(arguments: argparse.Namespace) -> int:
     state = state_directory()
     found = export(state, arguments.trial)
     if found is None:
-        what = f"trial {arguments.trial}" if arguments.trial else "a record"
+        what = f"record of trial {arguments.trial}" if arguments.trial else "record"
         return _not_found(f"{state} has no {what} that a checkpoint covers")
     try:
         if arguments.output:
@@ -180,6 +186,10 @@ def _print_lines(lines: "Iterable[Line]", *, as_json: bool) -> None:
         sys.stdout.flush()  # whoever follows through a pipe waits for each
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _count(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError("a number of at least 1 is needed")
@@ -189,6 +199,8 @@ def _count(text: str) -> int:
 def _head(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text.lower()):
         raise argparse.ArgumentTypeError("a head is 64 hexadecimal digits")
+    if not text.strip("0"):
+        raise argparse.ArgumentTypeError("zeros stand before the first record of every chain and prove nothing")
     return text.lower()
 
 

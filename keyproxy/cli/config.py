@@ -84,8 +84,11 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     """Everything that a start refuses before it opens a socket, the key's form included."""
+    from keyproxy.assembly.sockets import tls_context
+    from keyproxy.exchange.canaries import Canaries
     from keyproxy.secrets import Custody, Scrubber, admin_token, key_source
     from keyproxy.settings.loading import load
+    from keyproxy.store import prices
 
     loaded = load(setting_flags(arguments))
     settings, scrubber = loaded.settings, Scrubber()
@@ -93,6 +96,9 @@ def _check(arguments: argparse.Namespace) -> int:
     custody = Custody(source, os.environ, scrubber)
     given = settings.admin_token.get_secret_value() if settings.admin_token else None
     admin_token(given, settings.admin_token_file, os.environ, scrubber)
+    prices.load(settings.prices_file)
+    Canaries.read(settings.canary_tokens_file)
+    tls_context(settings)
     for warning in custody.warnings():
         print(f"keyproxy: warning: {warning}", file=sys.stderr)
     print(f"ok: {settings.upstream_base_url} with the key from {source.name}")

@@ -9,11 +9,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from keyproxy import __version__
 from keyproxy.cli import audit, config, demo, doctor, serve, token
-from keyproxy.errors import KeyproxyError
+from keyproxy.errors import EXIT_UNAVAILABLE, KeyproxyError
 
 _EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells say it
 _EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE: not 0, for `audit verify | head` must not look verified
@@ -32,14 +32,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more at exit, and would complain (docs.python.org, library/signal)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
+    except OSError as fault:
+        where = "" if fault.filename is None else f"{os.fsdecode(fault.filename)}: "
+        print(f"keyproxy: {where}{fault.strerror or fault}", file=sys.stderr)
+        return EXIT_UNAVAILABLE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse lets the outermost parser complain of an unknown option, with a usage that does not list it."""
+
+    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+        arguments, unknown = super().parse_known_args(*given, **named)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return arguments, unknown
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All commands; also what the documentation of the command line is made from."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="keyproxy",
         description="Holds the provider's key on the host and gives every trial a token that is worth little.",
         epilog="exit codes: 0 ok, 1 finding, 2 usage, 3 config, 4 not found, 5 denied, 6 unavailable",

@@ -18,7 +18,7 @@ def ttl_seconds(text: str) -> int:
     """`90s`, `15m`, `1h`, `2d`."""
     match = _TTL.fullmatch(text)
     if not match:
-        raise ArgumentTypeError("must be a number and a unit, as in 90s, 15m, 1h or 2d")
+        raise ArgumentTypeError("must be a whole number from 1 and a unit, as in 90s, 15m, 1h or 2d")
     return int(match[1]) * _SECONDS[match[2]]
 
 

@@ -40,12 +40,13 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(loaded: "Loaded") -> int:
     import asyncio
+    import gc
     import os
     import signal
 
     from keyproxy import logs, secrets
-    from keyproxy.cli import startup
-    from keyproxy.cli.house import open_house
+    from keyproxy.assembly import startup
+    from keyproxy.assembly.house import open_house
 
     settings = loaded.settings
     undumpable = secrets.make_undumpable()  # first: from here on this process holds the key
@@ -71,6 +72,7 @@ async def _serve(loaded: "Loaded") -> int:
     await startup.refuse_what_cannot_work(settings)
     async with open_house(settings, custody, scrubber, admin_token) as house:
         loop.add_signal_handler(signal.SIGHUP, startup.reload, house)
+        gc.freeze()  # what is there now stays; no later collection need look at it
         startup.announce(house, loaded, undumpable)
         await stopping.wait()
         startup.log.info("gateway.draining", in_flight=house.journey.in_flight)

@@ -6,9 +6,10 @@ gateway is the only one who knows the true remainder. The secret is printed once
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from keyproxy.cli.output import count, print_json, print_pairs, print_table, usd
 from keyproxy.cli.quantities import label, microusd, positive, ttl_seconds
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 Arguments = argparse.Namespace
 Subparsers = argparse._SubParsersAction  # noqa: SLF001  argparse has no public name for it
+
+_ID: Final = re.compile(r"kp_[pje][a-z2-7]{12}", re.ASCII)
 
 
 def add_parser(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
@@ -106,11 +109,12 @@ def _list(arguments: Arguments) -> int:
             state["status"],
             state["expires_at"],
             count(state["balance"]["requests"]["left"]),
+            usd(state["balance"]["microusd"]["used"]),
             usd(state["balance"]["microusd"]["left"]),
         )
         for state in states
     ]
-    print_table(("ID", "TRIAL", "ROLE", "STATE", "EXPIRES", "REQUESTS LEFT", "USD LEFT"), rows)
+    print_table(("ID", "TRIAL", "ROLE", "STATE", "EXPIRES", "REQUESTS LEFT", "SPENT", "USD LEFT"), rows)
     return EXIT_OK
 
 
@@ -181,17 +185,26 @@ def _grant_pairs(grant: dict[str, Any]) -> list[tuple[str, object]]:
 
 def _balance_pairs(state: dict[str, Any]) -> list[tuple[str, object]]:
     balance = state["balance"]
-    return [
-        ("requests left", count(balance["requests"]["left"])),
-        ("tokens left", count(balance["tokens"]["left"])),
-        ("money left", usd(balance["microusd"]["left"])),
-        ("in flight", state["in_flight"]),
+    meters = (("requests", "requests", count), ("tokens", "tokens", count), ("money", "microusd", usd))
+    pairs = [
+        (f"{name} {word}", form(balance[meter][word])) for name, meter, form in meters for word in ("used", "left")
     ]
+    return [*pairs, ("in flight", state["in_flight"])]
 
 
 def _named(argument: str) -> str:
-    """The id or token itself; `-` keeps a whole token off the command line, where every process could see it."""
-    return sys.stdin.readline().strip() if argument == "-" else argument
+    """The id or token itself; `-` keeps a whole token off the command line, where every process could see it.
+
+    What can name no token is a slip of typing, exit 2, and not a token that is gone, exit 4. It is not
+    echoed: it may be most of a secret.
+    """
+    from keyproxy.client import RefusedError
+    from keyproxy.core.token import GRAMMAR
+
+    name = sys.stdin.readline().strip() if argument == "-" else argument
+    if not _ID.fullmatch(name) and not GRAMMAR.fullmatch(name):
+        raise RefusedError("this is neither a token id (kp_p or kp_j + 12 characters) nor a whole token")
+    return name
 
 
 def _client(arguments: Arguments) -> "ControlClient":

@@ -140,4 +140,3 @@ _RULES: Final[dict[str, Callable[[Check, dict[str, Any], Context], bool]]] = {
     "includes": _includes,
     "text": _text,
 }
-RULES: Final = frozenset(_RULES)

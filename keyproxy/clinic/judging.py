@@ -146,11 +146,19 @@ def turns_of(rows: Iterable[Row]) -> tuple[Turn, ...]:
         message, reply = row.given.get("message"), row.out.get("reply")
         if row.kind != TURN or not isinstance(message, str):
             continue
+        message = _sound(message)
         delivered = isinstance(reply, str) and bool(reply.strip())
         turns.append(Turn(len(turns) + 1, "clinician", message, delivered and not speaks_to_judge(message)))
         if isinstance(reply, str):
-            turns.append(Turn(len(turns) + 1, str(row.out.get("speaker", "patient")), reply, citable=False))
+            turns.append(
+                Turn(len(turns) + 1, _sound(str(row.out.get("speaker", "patient"))), _sound(reply), citable=False)
+            )
     return tuple(turns)
+
+
+def _sound(text: str) -> str:
+    """Text that can be sent: a forged ledger may hold half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def speaks_to_judge(text: str) -> bool:

@@ -34,15 +34,14 @@ def read_events(rows: Iterable[Row], catalogue: Catalogue) -> list[Event]:
     """The calls that took place, in order; what the catalogue would refuse never did."""
     events = []
     for row in rows:
-        if row.kind != CALL or row.out.get("status") not in _DONE:
+        tool, status = row.given.get("tool"), row.out.get("status")
+        if row.kind != CALL or not isinstance(tool, str) or not isinstance(status, str) or status not in _DONE:
             continue
-        tool = row.given.get("tool")
         try:
-            arguments = catalogue.accept(tool, row.given.get("args")) if isinstance(tool, str) else None
+            arguments = catalogue.accept(tool, row.given.get("args"))
         except RefusalError:
             continue
-        if isinstance(tool, str) and arguments is not None:
-            events.append(Event(row.i, tool, arguments, catalogue.key(tool, arguments)))
+        events.append(Event(row.i, tool, arguments, catalogue.key(tool, arguments)))
     return events
 
 

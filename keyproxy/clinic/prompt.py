@@ -16,7 +16,6 @@ from .ledger import TURN, Row
 from .lexicon import Lexicon
 from .script import COMPANION, PATIENT, Fact, Script
 
-VERSION: Final = "1"
 RULES: Final = """\
 You are a person in a medical consultation, never an assistant and never a clinician.
 Speak only as yourself, in plain everyday words, as spoken; no lists, no stage directions, no notes.

@@ -17,10 +17,8 @@ from .refusal import CaseError
 from .subject import Subject
 
 PENDING: Final = "sent, result pending"
-_MIDDLE: Final = (
-    0.35,
-    0.30,
-)  # normals fall in the middle of the range, so that what is computed from them is normal too
+# Normals fall in this part of the range, so that what is computed from them is normal too.
+_MIDDLE: Final = (0.35, 0.3)
 
 
 class Results:

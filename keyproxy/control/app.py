@@ -6,7 +6,6 @@ there like any other. Faults have the data plane's error shape. Built by `serve`
 """
 
 import hmac
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -14,7 +13,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from keyproxy.control import minting, states
-from keyproxy.core import token
+from keyproxy.core import strict_json, token
 from keyproxy.core.moment import rfc3339
 from keyproxy.core.token import Role
 from keyproxy.errors import Deny, KeyproxyError
@@ -111,10 +110,10 @@ class ControlPlane:
 
 
 async def _json(request: web.Request) -> Any:
-    try:
-        return json.loads(await request.read())
-    except ValueError:
-        raise minting.RefusedError("the body is not JSON", None) from None
+    body = strict_json.parse(await request.read())
+    if isinstance(body, Deny):
+        raise minting.RefusedError(body.message or body.problem.message, body.param)
+    return body
 
 
 @web.middleware
@@ -140,7 +139,8 @@ def _guard(admin_token: Secret | None) -> Any:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if admin_token is not None:
-            sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
+            sent = sent if scheme.lower() == "bearer" else ""
             if not hmac.compare_digest(sent.encode(errors="surrogateescape"), admin_token.reveal().encode()):
                 return _refusal(Deny("invalid_api_key", "The control plane wants the admin token."))
         return await handler(request)

@@ -10,6 +10,7 @@ from ipaddress import ip_network
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from keyproxy.core.grant import (
     DEFAULT_OUTPUT_TOKENS,
@@ -26,6 +27,26 @@ from keyproxy.core.token import Role
 
 MAX_TTL_SECONDS: Final = 30 * 24 * 3600
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$"
+
+_MUST_BE: Final = {
+    "missing": "is required",
+    "extra_forbidden": "is not a field of this request",
+    "string_pattern_mismatch": "must be 1 to 200 characters of letters, digits, . _ : / @ + -, "
+    "of which the first is a letter or a digit",
+    "string_type": "must be text",
+    "string_too_long": "must be at most {max_length} characters",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "too_short": "must hold at least {min_length}",
+    "too_long": "must hold at most {max_length}",
+}
+"""Words for pydantic's codes of errors; any other keeps pydantic's own."""
 
 Limit = Annotated[int, Field(ge=1, le=10**15)]
 Name = Annotated[str, Field(pattern=_NAME)]
@@ -99,9 +120,17 @@ def read(body: Any, terms: Terms) -> MintRequest:
         request = MintRequest.model_validate(body)
     except ValidationError as fault:
         first = fault.errors(include_url=False, include_input=False)[0]
-        raise RefusedError(first["msg"], ".".join(str(part) for part in first["loc"]) or None) from None
+        raise RefusedError(_in_words(first), ".".join(str(part) for part in first["loc"]) or None) from None
     _refuse_what_cannot_be_kept(request, terms)
     return request
+
+
+def _in_words(fault: ErrorDetails) -> str:
+    if fault["loc"] == ("ttl_seconds",) and fault["type"] == "less_than_equal":
+        return f"must be at most {MAX_TTL_SECONDS // 86_400} days"
+    if words := _MUST_BE.get(fault["type"]):
+        return words.format_map(fault.get("ctx", {}))
+    return fault["msg"].removeprefix("Value error, ")
 
 
 def to_grant(request: MintRequest, terms: Terms, token_id: str, now_us: int) -> Grant:

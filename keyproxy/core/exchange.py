@@ -7,10 +7,12 @@ something that was never admitted does not type-check. The request's body is tak
 out when it leaves: a waiting frame must not keep it alive.
 """
 
+from dataclasses import field
 from enum import StrEnum
 
 from keyproxy.core.budget import Charge, Need
 from keyproxy.core.grant import Grant
+from keyproxy.core.pricing import Price
 from keyproxy.core.usage import Usage
 from keyproxy.core.value import value
 
@@ -24,7 +26,7 @@ class Inbound:
     """
 
     exchange_id: str
-    credential: str
+    credential: str = field(repr=False)
     source: str
     retry_count: int = 0
     idempotency_key: str | None = None
@@ -37,7 +39,7 @@ class Authenticated:
 
     inbound: Inbound
     grant: Grant
-    digest_key: bytes
+    digest_key: bytes = field(repr=False)
 
 
 class Body:
@@ -88,11 +90,12 @@ class Authorized:
 
     inbound: Inbound
     grant: Grant
-    digest_key: bytes
+    digest_key: bytes = field(repr=False)
     outbound: Outbound
     client_digest: str
     idempotency_digest: str | None
     need: Need
+    price: Price | None
 
 
 @value
@@ -101,8 +104,9 @@ class Admitted:
 
     inbound: Inbound
     grant: Grant
-    digest_key: bytes
+    digest_key: bytes = field(repr=False)
     need: Need
+    price: Price | None
     model: str
     stream: bool
     strip_usage: bool

@@ -17,6 +17,7 @@ from keyproxy.errors import Deny
 
 MAX_DEPTH: Final = 32
 MAX_DIGITS: Final = 40
+MAX_CONTAINERS: Final = 16_384  # brackets in texts count too; each costs the interpreter a microsecond or more
 _BOM: Final = b"\xef\xbb\xbf"
 _SHOWABLE: Final = re.compile(r"[!-~]{1,64}", re.ASCII)
 
@@ -52,6 +53,8 @@ def shown(name: str) -> str:
 def _parse(raw: bytes, max_depth: int, max_digits: int) -> dict[str, Any] | Deny:
     if raw.startswith(_BOM):
         raise _RefusedError("The body starts with a byte order mark.")
+    if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS:
+        raise _RefusedError(f"The body holds more than {MAX_CONTAINERS} objects and lists.")
     body = _decoder(max_digits).decode(raw.decode("utf-8"))
     if type(body) is not dict:
         raise _RefusedError("The body is not a JSON object.")

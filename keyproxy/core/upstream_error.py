@@ -63,7 +63,7 @@ def _openai_error(content_type: str, body: bytes) -> dict[str, Any] | None:
     if "json" not in content_type.lower():
         return None
     try:
-        value = json.loads(body)
+        value = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     error = value.get("error") if isinstance(value, dict) else None

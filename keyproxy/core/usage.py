@@ -90,7 +90,8 @@ def from_completion(body: bytes) -> Report | None:
 
 def _report(data: bytes) -> Report | None:
     try:
-        value = json.loads(data)
+        # UTF-8 alone: given bytes, json.loads would also guess UTF-16, which no search for our key reads
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
@@ -103,6 +104,10 @@ def _report(data: bytes) -> Report | None:
         service_tier=_name(value.get("service_tier")),
         usage_only=value.get("choices") == [] and value.get("usage") is not None,
     )
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _believed(value: object) -> tuple[Usage | None, bool]:

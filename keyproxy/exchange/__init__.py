@@ -1,5 +1,12 @@
 """The journey of one model call: authenticate, authorize, admit, forward, record, settle.
 
-`journey.py` shows the whole way on one page; each step has a file of its name.
-No HTTP here: the gateway brings requests in and carries answers out.
+    the way       journey: authenticate, authorize, admit, forward (reach: there, tap: back), settle;
+                  drains, when the client has left
+    one exchange  course (what is noted under way), reply, refusals, record (its lines in the chain)
+    the books     desk (hands over) and books (writes), recovery (at a start)
+    shared state  registry (grants), replays (repeats), turnstile and retries (before the provider),
+                  canaries, watch (what the operator sees)
+
+`journey.py` shows the whole way on one page. No HTTP here: the gateway brings requests
+in and carries answers out.
 """

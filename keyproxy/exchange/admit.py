@@ -53,6 +53,7 @@ def _admitted(authorized: Authorized, intent_seq: int) -> Admitted:
         grant=authorized.grant,
         digest_key=authorized.digest_key,
         need=authorized.need,
+        price=authorized.price,
         model=authorized.outbound.model,
         stream=authorized.outbound.stream,
         strip_usage=authorized.outbound.strip_usage,

@@ -16,6 +16,7 @@ from keyproxy.errors import Deny
 from keyproxy.exchange.record import keyed_digest
 
 OFF_LOOP_BYTES: Final = 128 * 1024  # about a millisecond of parsing: beyond it other requests would feel it
+_ONE_AT_A_TIME: Final = asyncio.Semaphore(1)  # several parsing threads would starve the loop of the interpreter
 
 
 async def authorize(
@@ -28,7 +29,8 @@ async def authorize(
     if grant.prompt_mode is not PromptMode.OPEN:
         return Deny("prompt_not_allowed", f"This gateway does not serve prompt mode {grant.prompt_mode} yet.")
     if len(raw) > OFF_LOOP_BYTES:
-        return await asyncio.to_thread(_authorize, authenticated, raw, prices, refuse_model_mismatch)
+        async with _ONE_AT_A_TIME:
+            return await asyncio.to_thread(_authorize, authenticated, raw, prices, refuse_model_mismatch)
     return _authorize(authenticated, raw, prices, refuse_model_mismatch)
 
 
@@ -62,4 +64,5 @@ def _authorize(
         client_digest=keyed_digest(key, raw),
         idempotency_digest=inbound.idempotency_key and keyed_digest(key, inbound.idempotency_key.encode()),
         need=budget.need(outbound.body.size, outbound.message_count, outbound.output_tokens, price),
+        price=price,
     )

@@ -150,11 +150,15 @@ class Books:
             self._store.close()
 
     def _carry_out(self, batch: list[Job]) -> None:
-        self._write_before([job for job in batch if (job.before or job.bodies) and not job.recorded])
+        telling = [job for job in batch if (job.before or (job.bodies and job.reserve is None)) and not job.recorded]
+        self._write_before(telling)
         for job in batch:
             if job.change is not None and job.fault is None:
                 self._change(job, job.change)
-        self._post([job for job in batch if job.fault is None])
+        self._post(
+            [job for job in batch if job.fault is None],
+            all_applied=not any(job.recorded and job.fault is not None for job in batch),
+        )
         for job in batch:
             if job.question is not None:
                 self._ask(job, job.question)
@@ -169,8 +173,8 @@ class Books:
         now_us = self._now_us()
         for job in telling:
             try:
-                for name, body in job.bodies:
-                    self._bodies.keep(name, body)
+                if job.reserve is None:
+                    self._keep_bodies(job)
                 for record in job.before:
                     job.seq = self._writer.append(record.kind, record.data, now_us)
             except AuditError as fault:  # this one's alone: a body's file, or data without a canonical form
@@ -183,6 +187,10 @@ class Books:
         for job in telling:
             job.recorded = job.fault is None
 
+    def _keep_bodies(self, job: Job) -> None:
+        for name, body in job.bodies:
+            self._bodies.keep(name, body)
+
     def _change(self, job: Job, change: Callable[[Store, int], Any]) -> None:
         try:
             with self._store.transaction(durable=job.durable):
@@ -190,7 +198,7 @@ class Books:
         except StoreError as fault:
             job.fault = fault
 
-    def _post(self, batch: list[Job]) -> None:
+    def _post(self, batch: list[Job], *, all_applied: bool) -> None:
         """Settlements and reservations of the whole batch in one transaction."""
         settling = [job for job in batch if job.settle is not None]
         reserving = [job for job in batch if job.reserve is not None]
@@ -207,8 +215,8 @@ class Books:
                     now_us=self._now_us(),
                     audit_seq=self._writer.seq,
                 )
-                # true only here: everything that the chain has by now is settled, or held just now
-                self._store.set_applied_seq(self._writer.seq)
+                if all_applied:  # everything that the chain has by now is in the ledger, or held just now
+                    self._store.set_applied_seq(self._writer.seq)
         except StoreError as fault:
             for job in settling + reserving:
                 job.fault = fault
@@ -226,16 +234,21 @@ class Books:
 
     def _write_after(self, batch: list[Job]) -> None:
         now_us = self._now_us()
-        try:
-            for job in batch:
+        for job in batch:
+            try:
                 if job.after is not None:
+                    self._keep_bodies(job)  # not before: what was denied leaves nothing on the disk
                     job.seq = self._writer.append(job.after.kind, job.after.data, now_us)
+            except AuditError as fault:
+                job.fault = fault
+        try:
             self._writer.flush()
         except AuditError as fault:
             for job in batch:
                 job.fault = fault
-                if job.reserve is not None:  # it may not leave, so nothing is held for it
-                    self._backlog.append(Job(settle=Settlement(job.reserve.exchange_id, NOTHING), must_land=True))
+        for job in batch:
+            if job.fault is not None and job.reserve is not None:  # it may not leave, so nothing is held for it
+                self._backlog.append(Job(settle=Settlement(job.reserve.exchange_id, NOTHING), must_land=True))
 
     def _sign(self, asking: list[Job]) -> None:
         """A checkpoint for whoever asked for one; the jobs' result is its number and the head after it."""

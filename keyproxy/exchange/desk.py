@@ -55,7 +55,7 @@ class Desk:
         """
         job.future = self._loop.create_future()
         if len(self._waiting) >= MAX_WAITING and not job.must_land:
-            job.future.set_exception(StoreError("the desk is saturated"))
+            job.future.set_exception(StoreError("the ledger cannot keep up: too many jobs wait for its disk"))
             return job.future
         self._waiting.append(job)
         if not self._busy:

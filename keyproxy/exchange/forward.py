@@ -21,6 +21,7 @@ from keyproxy.exchange.reply import EVENT_STREAM, JSON, Relay, Reply
 from keyproxy.exchange.tap import Fault
 from keyproxy.upstream.client import Answer, NoAnswerError
 
+MANY_EVENTS: Final = 16
 MAX_ERROR_BYTES: Final = 64 * 1024
 ERROR_BODY_SECONDS: Final = 10.0
 UPSTREAM_REFUSED_KEY: Final = "upstream_refused_key"
@@ -94,6 +95,8 @@ class Forwarder:
                         course.relaying = True
                         await relay.events(events, passed_on)
                         course.relaying = False
+                        if len(events) > MANY_EVENTS:
+                            await asyncio.sleep(0)  # a flood of them must not hold up other trials
         except TimeoutError:
             if course.relaying:  # it is the client that takes no more
                 raise ClientGoneError from None
@@ -112,8 +115,7 @@ class Forwarder:
         refusal = upstream_error.mapped(answer.status, answer.content_type, body, self._scrub)
         if refusal.alarm:
             course.alarm(UPSTREAM_REFUSED_KEY)
-        own = refusals.reply(Deny("upstream_unavailable", final=refusal.alarm or course.billable))
-        steering = own.headers if refusal.status == own.status else ()
+        steering = (refusals.NO_RETRY,) if refusal.alarm or course.billable else ()
         reply = Reply(refusal.status, JSON, (*_passed_on(answer), *steering), refusals.error_body(refusal.error))
         return course.completed(Ending.UPSTREAM_STATUS), reply
 

@@ -11,6 +11,7 @@ vanish at any byte. Called by the gateway for each model call.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from keyproxy.core.exchange import Admitted, Authenticated, Authorized, Ending, Inbound
 from keyproxy.core.pricing import PriceTable
@@ -19,6 +20,7 @@ from keyproxy.exchange import authenticate, record, refusals
 from keyproxy.exchange.admit import admit
 from keyproxy.exchange.authorize import authorize
 from keyproxy.exchange.books import Job
+from keyproxy.exchange.buckets import Buckets
 from keyproxy.exchange.canaries import CANARY_USED, Canaries
 from keyproxy.exchange.course import Course
 from keyproxy.exchange.desk import Desk
@@ -29,6 +31,13 @@ from keyproxy.exchange.replays import Flight, Repeat, Replays
 from keyproxy.exchange.reply import EVENT_STREAM, Relay, Reply
 from keyproxy.exchange.settle import Settler
 from keyproxy.exchange.watch import Watch
+
+# Refusals, repeats and calls that were left before they were sent cost a token nothing, and the gateway something.
+UNCHARGED_PER_SECOND: Final = 20.0
+UNCHARGED_BURST: Final = 200.0
+_TOO_MANY_FOR_NOTHING: Final = Deny(
+    "rate_limit_exceeded", "Too many requests of this token were refused or repeated.", retry_after_seconds=1
+)
 
 
 @dataclass(slots=True)
@@ -44,23 +53,27 @@ class Journey:
     drains: Drains
     watch: Watch
     canaries: Canaries
+    uncharged: Buckets
     make_course: Callable[[Admitted, bytes], Course]
     now_us: Callable[[], int]
     record_bodies: bool
     refuse_model_mismatch: bool
     in_flight: int = 0
-    closing: bool = False
+    is_closing: bool = False
 
     def use_prices(self, prices: PriceTable) -> None:
-        """From the next request on."""
+        """From the next request on; what was reserved at other prices is settled at them."""
         self.prices = prices
-        self.settler.use_prices(prices)
+
+    def abort(self) -> None:
+        """From now on, whoever is cut off was cut off by us."""
+        self.is_closing = True
 
     async def authenticate(self, inbound: Inbound) -> Authenticated | Deny:
         """Inbound → Authenticated. Nothing of the body has been waited for."""
         try:
             found = await authenticate.authenticate(inbound, self.registry, self.now_us)
-            if isinstance(found, Deny) and self.canaries.holds(inbound.credential):
+            if isinstance(found, Deny) and self.canaries.is_news(inbound.credential, inbound.source):
                 self.watch.alarm(CANARY_USED, request_id=inbound.exchange_id, source=inbound.source)
                 await self.desk.submit(Job(before=(record.alarm(CANARY_USED, request_id=inbound.exchange_id),)))
         except KeyproxyError as fault:
@@ -69,6 +82,9 @@ class Journey:
 
     async def run(self, authenticated: Authenticated, raw: bytes, relay: Relay) -> Reply:
         """Authenticated → Settled. The reply is the answer, or the withheld end of one that was relayed."""
+        token_id = authenticated.grant.token_id
+        if self.uncharged.is_empty(token_id):
+            return self._refused(authenticated, _TOO_MANY_FOR_NOTHING)
         authorized = await authorize(authenticated, raw, self.prices, refuse_model_mismatch=self.refuse_model_mismatch)
         del raw  # no frame that waits keeps a body alive
         if isinstance(authorized, Deny):
@@ -98,7 +114,9 @@ class Journey:
         try:
             completed, reply = await self.forwarder.forward(course, relay)
         except (asyncio.CancelledError, ClientGoneError):
-            self.drains.adopt(course, Ending.ABORTED if self.closing else Ending.CLIENT_GONE)
+            if not course.parcel.left:
+                self.uncharged.take(admitted.grant.token_id)
+            self.drains.adopt(course, Ending.ABORTED if self.is_closing else Ending.CLIENT_GONE)
             raise
         except BaseException:
             self.drains.adopt(course, Ending.ABORTED)  # our own fault must not cost the books their balance
@@ -122,6 +140,7 @@ class Journey:
             await self.desk.submit(Job(before=(mark,)))
         except KeyproxyError as fault:
             return self._refused(authorized, refusals.unwritable(fault))
+        self.uncharged.take(grant.token_id)
         self.watch.repeated(inbound, repeat.of, joined=repeat.joined)
         return repeat.reply
 
@@ -130,6 +149,8 @@ class Journey:
         self.drains.adopt(self.make_course(admitted, b""), Ending.NOT_SENT)
 
     def _refused(self, known: Authenticated | Authorized, deny: Deny) -> Reply:
+        """Tell the client and the operator; what costs the token nothing is counted."""
+        self.uncharged.take(known.grant.token_id)
         self.watch.denied(known.inbound, deny, known.grant)
         return refusals.reply(deny)
 

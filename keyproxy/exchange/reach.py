@@ -46,7 +46,9 @@ class Reach:
         limits: Mapping[Role, RoleLimits],
         retries: Mapping[Role, Retries],
         now_us: Callable[[], int],
+        has_ended: Callable[[str], bool],
     ) -> None:
+        self._has_ended = has_ended
         self._upstream = upstream
         self._turnstile = turnstile
         self._limits = limits
@@ -65,6 +67,8 @@ class Reach:
         if denied is not None:
             return denied
         course.has_place = True
+        if self._has_ended(grant.token_id) or grant.expires_at_us <= self._now_us():
+            return Deny("invalid_api_key")  # in the queue; nothing has left
         deadline = time.monotonic() + limits.total_timeout_seconds
         waited_seconds = 0.0
         while True:

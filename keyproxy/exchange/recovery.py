@@ -9,13 +9,13 @@ The chain is the write-ahead log. Owns the rules for each open reservation:
 A lost machine may have kept the chain, which is synced, and taken the ledger's last
 transactions: those reservations are put back first. Revocations, and grants that were
 closed because an answer cost more than was reserved, are replayed. Runs once, before
-the desk exists; called by `serve`.
+the desk exists; called by the assembly.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from keyproxy.audit.segments import lines, lines_since
 from keyproxy.audit.writer import Writer
@@ -23,9 +23,12 @@ from keyproxy.core.budget import NOTHING, OVER_RESERVATION, Need, reservation
 from keyproxy.core.chain import Record as ChainRecord
 from keyproxy.core.exchange import Ending
 from keyproxy.core.moment import from_rfc3339, rfc3339
+from keyproxy.errors import ConfigError
 from keyproxy.exchange import record
 from keyproxy.exchange.replays import Key, Replays
 from keyproxy.store import OpenReservation, Store
+
+_NEW_CHAIN_SEQ: Final = 1  # a new chain holds its first checkpoint alone
 
 
 @dataclass(slots=True)
@@ -55,6 +58,11 @@ def recover(
 
     Raises AuditError or StoreError; the gateway must then not open.
     """
+    if writer.seq <= _NEW_CHAIN_SEQ and store.totals().minted:
+        raise ConfigError(
+            f"the ledger in {state} holds tokens, but the record of their mints is gone: "
+            "restore audit/ and audit.key, or set KEYPROXY_STATE_DIR to another directory"
+        )
     found = Recovered()
     applied_seq = store.applied_seq()
     oldest_seq = min([applied_seq, *(held.audit_seq for held in store.open_reservations())])

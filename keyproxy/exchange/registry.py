@@ -19,6 +19,7 @@ from keyproxy.exchange.desk import Desk
 from keyproxy.store import Found
 
 CACHE_SECONDS: Final = 5.0
+ENDED_SECONDS: Final = 3600.0  # longer than any call may last
 CACHE_ENTRIES: Final = 50_000
 
 
@@ -43,6 +44,7 @@ class Registry:
         self._desk = desk
         self._random_bytes = random_bytes
         self._cache: TTLCache[bytes, Found] = TTLCache(CACHE_ENTRIES, CACHE_SECONDS, timer=monotonic)
+        self._ended: TTLCache[str, bool] = TTLCache(CACHE_ENTRIES, ENDED_SECONDS, timer=monotonic)
 
     async def find(self, text: str) -> Found | None:
         """The grant behind a token, live or not; None for one that was never minted, or is not well formed.
@@ -89,11 +91,17 @@ class Registry:
                     before=(record.revoke(grant, reason),),
                     change=lambda store, now_us: store.revoke(token_id, now_us),
                     durable=True,
+                    must_land=True,
                 )
             )
         finally:
+            self._ended[token_id] = True
             self.forget(token_id)
         return bool(job.result)
+
+    def has_ended(self, token_id: str) -> bool:
+        """Tell whether it was revoked here of late: for whoever was admitted before and has not left yet."""
+        return token_id in self._ended
 
     def forget(self, token_id: str) -> None:
         """Drop what is cached of a token, so that its next use reads the ledger."""

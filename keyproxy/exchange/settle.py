@@ -9,7 +9,6 @@ import asyncio
 
 from keyproxy.core import budget
 from keyproxy.core.exchange import Completed, Recorded, Settled
-from keyproxy.core.pricing import PriceTable
 from keyproxy.exchange import record
 from keyproxy.exchange.books import Job
 from keyproxy.exchange.desk import Desk
@@ -21,15 +20,10 @@ from keyproxy.store import Settlement
 class Settler:
     """Ends exchanges. One for the life of a process."""
 
-    def __init__(self, desk: Desk, registry: Registry, prices: PriceTable, watch: Watch) -> None:
+    def __init__(self, desk: Desk, registry: Registry, watch: Watch) -> None:
         self._desk = desk
         self._registry = registry
-        self._prices = prices
         self._watch = watch
-
-    def use_prices(self, prices: PriceTable) -> None:
-        """From now on; what was reserved at other prices is settled at these."""
-        self._prices = prices
 
     async def settle(self, completed: Completed) -> Settled:
         """Return when both are written.
@@ -43,7 +37,7 @@ class Settler:
             reached=completed.reached,
             status=completed.status,
             usage=completed.usage,
-            price=self._prices.find(admitted.model),
+            price=admitted.price,
             service_tier=completed.service_tier,
         )
         alarms = (*completed.alarms, *alarms)

@@ -4,11 +4,13 @@ Owns the headers that every response of the data plane bears, refusals of the pa
 included: the exchange id, and no banner. Called by all of this room.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import HttpVersion11, web
 from aiohttp.web_response import StreamResponse
 
+from keyproxy.core.exchange import Authenticated
 from keyproxy.errors import Deny
 from keyproxy.exchange import refusals
 from keyproxy.exchange.reply import Reply
@@ -21,6 +23,16 @@ class DataRequest(web.BaseRequest):
 
     exchange_id: str = ""
     recognised: bool = False
+
+    def recognise(self) -> None:
+        """Its token is live: it is no stranger's any more, nor is its connection."""
+        self.recognised = True
+        self.connection.recognised()
+
+    @property
+    def connection(self) -> Any:
+        """The server's Connection."""
+        return self.protocol
 
     async def _prepare_hook(self, response: StreamResponse) -> None:
         """aiohttp's hook before headers are written: the one place that no response can bypass."""
@@ -40,6 +52,9 @@ class DataRequest(web.BaseRequest):
         return self.version != HttpVersion11 or self.method == "CONNECT" or "Transfer-Encoding" in self.headers
 
 
+Call = Callable[[DataRequest, Authenticated], Awaitable[web.StreamResponse]]
+
+
 def to_response(reply: Reply) -> web.Response:
     """A whole reply."""
     headers = dict(reply.headers)
@@ -53,7 +68,3 @@ def refusal(deny: Deny, *, allow: str | None = None) -> web.Response:
     if allow is not None:
         response.headers["Allow"] = allow
     return response
-
-
-def json_response(value: dict[str, Any]) -> web.Response:
-    return web.json_response(value)

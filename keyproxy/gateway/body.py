@@ -1,7 +1,7 @@
 """Reading a request's body: its type, its length, its time.
 
 Owns the bounds; must not look inside. Called by calls once the credential is
-believed, and by the door to discard what a refused request still sends.
+believed; whoever refuses a request before its body was read answers through here.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 
 from keyproxy.errors import Deny
+from keyproxy.gateway.answers import DataRequest
 from keyproxy.settings.model import DoorLimits
 
 DISCARD_BYTES: Final = 1024 * 1024
@@ -37,13 +38,23 @@ async def read_body(request: web.BaseRequest, bounds: DoorLimits) -> bytes | Den
     return body if len(body) <= bounds.body_max_bytes else Deny("request_too_large")
 
 
-async def discard(request: web.BaseRequest) -> None:
+async def _discard(request: web.BaseRequest) -> None:
     """Take in a little of what a refused client still sends, so that it reads our answer and not a reset."""
     content, left = request.content, DISCARD_BYTES
     with contextlib.suppress(TimeoutError, RequestPayloadError, ConnectionError):
         async with asyncio.timeout(DISCARD_SECONDS):
             while left > 0 and not content.at_eof():
                 left -= len(await content.readany())
+
+
+async def send_early(request: DataRequest, response: web.Response) -> web.Response:
+    """Send a refusal before the body was read; the connection ends after it if a body is still to come."""
+    if not request.content.is_eof():
+        response.force_close()
+        await response.prepare(request)
+        await response.write_eof()
+        await _discard(request)
+    return response
 
 
 def _by_headers(request: web.BaseRequest, max_bytes: int) -> Deny | None:

@@ -14,9 +14,8 @@ from keyproxy.core.grant import Endpoint
 from keyproxy.errors import Deny
 from keyproxy.exchange.forward import ClientGoneError
 from keyproxy.exchange.journey import Journey
-from keyproxy.gateway.answers import DataRequest, json_response, refusal
-from keyproxy.gateway.body import read_body
-from keyproxy.gateway.door import Call, send_early
+from keyproxy.gateway.answers import Call, DataRequest, refusal
+from keyproxy.gateway.body import read_body, send_early
 from keyproxy.gateway.relay import EventRelay
 from keyproxy.settings.model import DoorLimits
 
@@ -46,24 +45,29 @@ class Calls:
             self._journey.watch.denied(authenticated.inbound, body, authenticated.grant)
             return await send_early(request, refusal(body))
         passing, body = [body], b""  # the frame of a waiting call must not keep the body alive
+        request.connection.in_call = True
         try:
             reply = await self._journey.run(authenticated, passing.pop(), relay)
         except ClientGoneError:
             raise ConnectionResetError("the client takes no more") from None  # aiohttp closes without an answer
+        finally:
+            request.connection.in_call = False
         return await relay.finish(reply)
 
     async def models(self, _request: DataRequest, authenticated: Authenticated) -> web.StreamResponse:
         """The one model of the grant, answered here: nothing goes upstream, nothing is charged."""
         grant = authenticated.grant
         if Endpoint.MODELS not in grant.endpoints:
-            return refusal(Deny("endpoint_not_allowed"))
+            denied = Deny("endpoint_not_allowed")
+            self._journey.watch.denied(authenticated.inbound, denied, grant)
+            return refusal(denied)
         model = {"id": grant.model, "object": "model", "created": 0, "owned_by": "keyproxy"}
-        return json_response({"object": "list", "data": [model]})
+        return web.json_response({"object": "list", "data": [model]})
 
 
 def health() -> Mapping[str, Callable[[], web.Response]]:
     """`/healthz`, without credential: the process answers, and no more is said."""
-    return _with_and_without_v1({"/healthz": lambda: json_response({"status": "ok"})})
+    return _with_and_without_v1({"/healthz": lambda: web.json_response({"status": "ok"})})
 
 
 def _with_and_without_v1(routes: Mapping[str, T]) -> dict[str, T]:

@@ -13,19 +13,18 @@ the body and hands over to the exchange.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
 from keyproxy.core.exchange import Authenticated, Inbound
 from keyproxy.errors import Deny
+from keyproxy.exchange.buckets import Buckets
 from keyproxy.exchange.journey import Journey
-from keyproxy.gateway.answers import DataRequest, refusal
-from keyproxy.gateway.body import discard
-from keyproxy.gateway.flood import TOO_MANY_STRANGERS, Strangers
-
-Call = Callable[[DataRequest, Authenticated], Awaitable[web.StreamResponse]]
+from keyproxy.gateway.answers import Call, DataRequest, refusal
+from keyproxy.gateway.body import send_early
+from keyproxy.gateway.flood import TOO_MANY_STRANGERS
 
 # RFC 3986 section 3.2.2: a name, an IPv4 address or a bracketed IPv6 address, and a port.
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
@@ -44,7 +43,7 @@ class Door:
         calls: Mapping[str, Mapping[str, Call]],
         health: Mapping[str, Callable[[], web.Response]],
         journey: Journey,
-        strangers: Strangers,
+        strangers: Buckets,
         *,
         is_open: Callable[[], bool],
     ) -> None:
@@ -60,21 +59,21 @@ class Door:
         if refused is not None:
             return await self._turn_away(request, refused, close=True)
         if target in self._health:
-            return (
-                self._health[target]() if request.method == "GET" else await self._wrong_method(request, {"GET": None})
-            )
+            if request.method == "GET":
+                return self._health[target]()
+            return await self._turn_away(request, Deny("method_not_allowed"), allow="GET")
         methods = self._calls.get(target)
         if methods is None:
             return await self._turn_away(request, _NOT_FOUND)
         call = methods.get(request.method)
         if call is None:
-            return await self._wrong_method(request, methods)
+            return await self._turn_away(request, Deny("method_not_allowed"), allow=", ".join(sorted(methods)))
         if not self._is_open():
             return await self._turn_away(request, Deny("shutting_down", retry_after_seconds=1))
         authenticated = await self._authenticate(request, query)
         if isinstance(authenticated, Deny):
             return await self._turn_away(request, authenticated)
-        request.recognised = True
+        request.recognise()
         if query:
             return await self._turn_away(request, Deny("query_not_allowed"))
         if not _is_idempotency_key(request.headers.getall("Idempotency-Key", ())):
@@ -101,30 +100,17 @@ class Door:
         )
         return await self._journey.authenticate(inbound)
 
-    async def _wrong_method(self, request: DataRequest, methods: Mapping[str, object]) -> web.StreamResponse:
-        return await self._turn_away(request, Deny("method_not_allowed"), allow=", ".join(sorted(methods)))
-
     async def _turn_away(
         self, request: DataRequest, deny: Deny, *, allow: str | None = None, close: bool = False
     ) -> web.StreamResponse:
         """Answer at once; where the body is still to come, or `close` says so, the connection ends with it."""
-        if not request.recognised and not self._strangers.may_ask(request.remote or ""):
+        if not request.recognised and not self._strangers.take(request.remote or ""):
             deny, allow = TOO_MANY_STRANGERS, None
         self._journey.watch.turned_away(deny.code)
         response = refusal(deny, allow=allow)
         if close:
             response.force_close()
         return await send_early(request, response)
-
-
-async def send_early(request: DataRequest, response: web.Response) -> web.Response:
-    """Send a refusal before the body was read; the connection ends after it if a body is still to come."""
-    if not request.content.is_eof():
-        response.force_close()
-        await response.prepare(request)
-        await response.write_eof()
-        await discard(request)
-    return response
 
 
 _NOT_FOUND: Final = Deny(

@@ -5,12 +5,16 @@ that fails before it can still be answered with a status. Used by forward throug
 the `Relay` protocol, and ended by calls.
 """
 
+import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from aiohttp import web
 
 from keyproxy.exchange.reply import EVENT_STREAM, Reply
 from keyproxy.gateway.answers import to_response
+
+LAST_BYTES_SECONDS: Final = 60.0  # whoever does not take an answer in a minute would hold it in memory for ever
 
 
 class EventRelay:
@@ -31,10 +35,18 @@ class EventRelay:
 
     async def finish(self, reply: Reply) -> web.StreamResponse:
         """The withheld end of a stream that was begun, or the whole reply."""
-        if self._response is None:
-            return to_response(reply)
-        await self._response.write_eof(reply.body)
-        return self._response
+        response = self._response or to_response(reply)
+        try:
+            async with asyncio.timeout(LAST_BYTES_SECONDS):
+                if self._response is None:
+                    await response.prepare(self._request)
+                    await response.write_eof()
+                else:
+                    await response.write_eof(reply.body)
+                await self._request.writer.drain()
+        except TimeoutError:
+            raise ConnectionResetError("the client takes no more") from None
+        return response
 
     async def _begin(self, headers: Iterable[tuple[str, str]]) -> web.StreamResponse:
         response = web.StreamResponse(

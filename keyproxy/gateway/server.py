@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
+import aiohttp.http_parser
 import structlog
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
@@ -18,12 +19,15 @@ from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_response import StreamResponse
 
 from keyproxy.errors import Deny
+from keyproxy.exchange.buckets import Buckets
 from keyproxy.exchange.refusals import reply
 from keyproxy.gateway.answers import DataRequest, refusal
-from keyproxy.gateway.flood import TOO_MANY_STRANGERS, Connections, Strangers
+from keyproxy.gateway.flood import TOO_MANY_STRANGERS, Connections
 
 MAX_LINE_BYTES: Final = 8190
 MAX_HEAD_BYTES: Final = 64 * 1024  # of an unfinished head; by lines alone a stranger's could hold a megabyte
+# aiohttp stops reading when 32 requests are queued, and a client that then left would go on costing money unseen.
+MAX_PIPELINED: Final = 24
 KEEPALIVE_SECONDS: Final = 120.0  # longer than any client's pool keeps a connection, so that we never close first
 log = structlog.get_logger("keyproxy.gateway")
 
@@ -36,7 +40,7 @@ class DataServer(web.Server):
         door: Callable[[DataRequest], Awaitable[StreamResponse]],
         *,
         connections: Connections,
-        strangers: Strangers,
+        strangers: Buckets,
         turned_away: Callable[[str], None],
         head_deadline_seconds: float,
     ) -> None:
@@ -73,7 +77,7 @@ class DataServer(web.Server):
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_head_bytes", "_head_timer", "_server", "_source", "body")
+    __slots__ = ("_head_bytes", "_head_timer", "_server", "_source", "body", "in_call")
 
     def __init__(self, server: DataServer, **options: Any) -> None:
         super().__init__(server, **options)
@@ -82,11 +86,12 @@ class Connection(RequestHandler):
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self.body: StreamReader | None = None  # of the request that was begun last
+        self.in_call = False  # a model call is under way
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         source = peer[0] if isinstance(peer, tuple) else ""
-        if self._server.sources.take(source):
+        if self._server.sources.take(source, self._evict):
             self._source = source
         else:
             transport.abort()  # type: ignore[attr-defined]
@@ -96,9 +101,18 @@ class Connection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._head_arrived()
         if self._source is not None:
-            self._server.sources.give_back(self._source)
+            self._server.sources.give_back(self._source, self._evict)
             self._source = None
         super().connection_lost(exc)
+
+    def recognised(self) -> None:
+        """A live token was named here: this connection is not closed to make room for others."""
+        if self._source is not None:
+            self._server.sources.recognise(self._source, self._evict)
+
+    def _evict(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         last = self._messages[-1][1] if self._messages else self.body
@@ -108,6 +122,8 @@ class Connection(RequestHandler):
         if len(self._messages) > queued:
             self._head_arrived()
             self._end_broken_bodies()
+            if self.in_call and len(self._messages) >= MAX_PIPELINED:
+                self._evict()
         elif data and not in_body:  # aiohttp calls this with nothing when it resumes
             self._expect_head(len(data))
 
@@ -157,7 +173,7 @@ class Connection(RequestHandler):
 
     def _counted(self, deny: Deny) -> Deny:
         """The refusal, or a 429 for a source that had too many of late."""
-        if not self._server.strangers.may_ask(self._source or ""):
+        if not self._server.strangers.take(self._source or ""):
             deny = TOO_MANY_STRANGERS
         self._server.turned_away(deny.code)
         return deny
@@ -168,6 +184,11 @@ class Connection(RequestHandler):
         for body in bodies[:-1]:
             if body is not None and not body.is_eof() and body.exception() is None:
                 body.set_exception(RequestPayloadError())
+
+
+def has_c_parser() -> bool:
+    """The door relies on what aiohttp's C parser refuses; its pure Python form lets more through."""
+    return aiohttp.http_parser.HttpRequestParser is not aiohttp.http_parser.HttpRequestParserPy
 
 
 def new_exchange_id() -> str:

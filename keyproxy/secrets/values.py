@@ -24,6 +24,8 @@ _FAULTS: Final = (
     (re.compile(r"\s"), "holds a space"),
     (re.compile(r"[^\x21-\x7e]"), "holds a character that is not printable ASCII"),
     (re.compile(r"\\"), "holds a backslash"),
+    (re.compile(r"\A[A-Z][A-Z_]*="), "is a line of an environment file, name and all"),
+    (re.compile(r"\Akp_[pje][a-z2-7]{12}_"), "is a token of a keyproxy, which is no provider's key"),
     (re.compile(rf"\A.{{1,{SHORTEST - 1}}}\Z"), f"is shorter than {SHORTEST} characters"),
 )
 

@@ -28,8 +28,10 @@ _LOOPBACK_OF: Final[dict[_Address, _Address]] = {
 def host_port(text: str) -> tuple[str, int]:
     """Split `HOST:PORT` or `[IPV6]:PORT`. Raises ValueError, never with the text in it."""
     host, separator, port = text.rpartition(":")
-    if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    if not separator or not (port.isascii() and port.isdigit()):
         raise ValueError("must be HOST:PORT, as in 127.0.0.1:8788 or [::1]:8788")
+    if len(port) > 5 or int(port) > 65535:
+        raise ValueError("must be HOST:PORT, and its port is out of range: the highest is 65535")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if (":" in bare) != (bare != host) or not _is_host(bare):
         raise ValueError("must name a host before the port, as in 127.0.0.1:8788, 0.0.0.0:8788 or [::1]:8788")

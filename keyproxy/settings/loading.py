@@ -110,7 +110,9 @@ def _fault(location: tuple[int | str, ...], message: str, origins: Mapping[str, 
     leaf = ".".join(map(str, location))
     if leaf not in origins:  # a rule between settings names them itself
         return text
-    return f"{leaf} ({origins[leaf]}): {text[0].lower()}{text[1:]}; correct {names.env_name(leaf)} or where it was set"
+    origin = origins[leaf]
+    name = origin.detail if origin.kind == "flag" else f"{names.env_name(leaf)} or where it was set"
+    return f"{leaf} ({origin}): {text[0].lower()}{text[1:]}; correct {name}"
 
 
 def _missing_files(settings: Settings, origins: Mapping[str, Origin]) -> list[str]:

@@ -216,7 +216,7 @@ class Settings(BaseSettings):
         for listener in filter(None, (self.listen, self.ops_listen, self.admin_listen)):
             if addresses.points_at_listener(self.upstream_base_url, listener):
                 raise ValueError(
-                    "upstream_base_url points at a listener of this gateway: "
-                    "set KEYPROXY_UPSTREAM_BASE_URL to the provider's URL"
+                    "upstream_base_url points at a listener of this gateway: set KEYPROXY_UPSTREAM_BASE_URL to the "
+                    "provider's URL, or unset OPENAI_BASE_URL where it is meant for a client"
                 )
         return self

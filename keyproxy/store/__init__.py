@@ -1,7 +1,8 @@
 """Grants and balances in SQLite.
 
-Owns the ledger's file. `Store` is its whole surface: grants.py knows tokens,
-ledger.py knows balances, database.py knows SQLite. Used by one thread, the desk.
+Owns the ledger's file. `Store` is its whole surface: grants.py knows tokens, ledger.py
+and balances.py know what is left of them, database.py knows SQLite. Used by one thread,
+the books'. Beside it: prices.py reads the price table, lock.py keeps a second process out.
 """
 
 from keyproxy.store.grants import Found, Grants, Meter, TokenState

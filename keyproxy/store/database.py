@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 from keyproxy.errors import StoreError
 
+LEDGER_FILE: Final = "ledger.sqlite"
 SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT_SECONDS: Final = 2.0  # a foreign writer (a backup, a shell) may hold the file so long; then 503
 _SCHEMA: Final = Path(__file__).with_name("schema.sql")

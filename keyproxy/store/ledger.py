@@ -2,7 +2,7 @@
 
 Owns the tables `balances`, `reservations`, `admissions` and `meta`. It must not know
 prices or endings; core/budget.py turns those into a Need and a Charge. Called
-through `Store` by the desk, inside its transaction, which holds SQLite's only write
+through `Store` by the books, inside their transaction, which holds SQLite's only write
 lock: what a check has read cannot change before it is written.
 """
 
@@ -14,10 +14,9 @@ from typing import Any, Final
 from keyproxy.core.budget import Charge, Need
 from keyproxy.core.value import value
 from keyproxy.errors import Deny
+from keyproxy.store.balances import INVALID, Balance, Move, figures, refusal, too_many
 from keyproxy.store.database import Database
 from keyproxy.store.grants import RATE_WINDOW_US
-
-_BUSY_RETRY_SECONDS: Final = 1
 
 # One statement does a whole batch, with its values as one JSON array: each step of a
 # statement gives up the interpreter's lock, and getting it back from a busy event loop
@@ -48,7 +47,6 @@ _HOLD: Final = (
     "INSERT INTO reservations SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),"
     " json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]'), ?, ? FROM json_each(?)"
 )
-_INVALID: Final = Deny("invalid_api_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class Ledger(Database):
 
         `budget.NOTHING` releases it.
         """
-        moves: dict[str, _Move] = {}
+        moves: dict[str, Move] = {}
         found = self._take_out([Settlement(exchange_id, charge)], moves)
         self._move(moves)
         return found == 1
@@ -115,7 +113,7 @@ class Ledger(Database):
         that no wait can mend come first. A settlement of what is settled already is
         nothing. Raises StoreError, also for an exchange that is already reserved.
         """
-        moves: dict[str, _Move] = {}
+        moves: dict[str, Move] = {}
         self._take_out(settlements, moves)
         balances = self._balances({asked.token_id for asked in reservations})
         for token_id, balance in balances.items():
@@ -124,9 +122,9 @@ class Ledger(Database):
         answers = [self._answer(asked, balances.get(asked.token_id), now_us) for asked in reservations]
         held = [asked for asked, denied in zip(reservations, answers, strict=True) if denied is None]
         for asked in held:
-            moves.setdefault(asked.token_id, _Move()).hold(asked.need, 1)
+            moves.setdefault(asked.token_id, Move()).hold(asked.need, 1)
         if held:
-            rows = [[asked.exchange_id, asked.token_id, *_figures(asked.need)] for asked in held]
+            rows = [[asked.exchange_id, asked.token_id, *figures(asked.need)] for asked in held]
             self._write(_HOLD, (audit_seq, now_us, json.dumps(rows)))
         self._move(moves)
         return answers
@@ -135,14 +133,14 @@ class Ledger(Database):
         """Put back a reservation that was made once, whatever the balance says; False where its token is unknown."""
         if not self._balances({lost.token_id}):
             return False
-        move = _Move()
+        move = Move()
         move.hold(lost.need, 1)
-        row = [lost.exchange_id, lost.token_id, *_figures(lost.need)]
+        row = [lost.exchange_id, lost.token_id, *figures(lost.need)]
         self._write(_HOLD, (lost.audit_seq, lost.reserved_at_us, json.dumps([row])))
         self._move({lost.token_id: move})
         return True
 
-    def _take_out(self, settlements: Sequence[Settlement], moves: dict[str, "_Move"]) -> int:
+    def _take_out(self, settlements: Sequence[Settlement], moves: dict[str, Move]) -> int:
         """Delete what is settled now, note what that moves, and tell how many were still open."""
         self._require_transaction()
         if not settlements:
@@ -153,26 +151,26 @@ class Ledger(Database):
         if rows:
             self._write(_DROP, (ids,))
         for exchange_id, token_id, *reserved in rows:
-            move = moves.setdefault(token_id, _Move())
+            move = moves.setdefault(token_id, Move())
             move.hold(Need(*reserved), -1)
             move.use(charges[exchange_id])
         return len(rows)
 
-    def _balances(self, token_ids: set[str]) -> dict[str, "_Balance"]:
+    def _balances(self, token_ids: set[str]) -> dict[str, Balance]:
         rows = self._json(_READ, json.dumps(list(token_ids))) if token_ids else []
-        return {row[0]: _Balance(*row) for row in rows}
+        return {row[0]: Balance(*row) for row in rows}
 
-    def _answer(self, asked: Reservation, balance: "_Balance | None", now_us: int) -> Deny | None:
+    def _answer(self, asked: Reservation, balance: Balance | None, now_us: int) -> Deny | None:
         if balance is None:
-            return _INVALID
-        denied = _refusal(balance, asked.need, now_us)
+            return INVALID
+        denied = refusal(balance, asked.need, now_us)
         if denied is None and balance.limit_per_minute is not None:
             denied = self._admit_by_rate(asked.token_id, balance.limit_per_minute, now_us)
         if denied is None:
             balance.take(asked.need)
         return denied
 
-    def _move(self, moves: Mapping[str, "_Move"]) -> None:
+    def _move(self, moves: Mapping[str, Move]) -> None:
         if moves:
             self._write(_MOVE, (json.dumps([[token_id, *move.figures()] for token_id, move in moves.items()]),))
 
@@ -218,105 +216,6 @@ class Ledger(Database):
         count, oldest = row or (0, None)
         if count >= limit:
             wait_us = RATE_WINDOW_US if oldest is None else oldest + RATE_WINDOW_US - now_us
-            return Deny("rate_limit_exceeded", _too_many(limit), retry_after_seconds=-(-wait_us // 1_000_000))
+            return Deny("rate_limit_exceeded", too_many(limit), retry_after_seconds=-(-wait_us // 1_000_000))
         self._write("INSERT INTO admissions VALUES (?, ?)", (token_id, now_us))
         return None
-
-
-@dataclass(slots=True)
-class _Balance:
-    """A token's row, as a batch goes through it. `taken_*` is used and reserved together."""
-
-    token_id: str
-    expires_at_us: int
-    revoked_at_us: int | None
-    closed: str | None
-    limit_requests: int | None
-    taken_requests: int
-    limit_tokens: int | None
-    taken_tokens: int
-    limit_microusd: int | None
-    taken_microusd: int
-    limit_concurrency: int | None
-    in_flight: int
-    limit_per_minute: int | None
-
-    def take(self, need: Need) -> None:
-        self.taken_requests += need.requests
-        self.taken_tokens += need.tokens
-        self.taken_microusd += need.microusd
-        self.in_flight += 1
-
-    def add(self, move: "_Move") -> None:
-        self.taken_requests += move.reserved_requests + move.used_requests
-        self.taken_tokens += move.reserved_tokens + move.used_tokens
-        self.taken_microusd += move.reserved_microusd + move.used_microusd
-        self.in_flight += move.in_flight
-
-
-@dataclass(slots=True)
-class _Move:
-    """What a batch adds to one token's row."""
-
-    reserved_requests: int = 0
-    reserved_tokens: int = 0
-    reserved_microusd: int = 0
-    in_flight: int = 0
-    used_requests: int = 0
-    used_tokens: int = 0
-    used_microusd: int = 0
-
-    def hold(self, need: Need, sign: int) -> None:
-        self.reserved_requests += sign * need.requests
-        self.reserved_tokens += sign * need.tokens
-        self.reserved_microusd += sign * need.microusd
-        self.in_flight += sign
-
-    def use(self, charge: Charge) -> None:
-        self.used_requests += charge.requests
-        self.used_tokens += charge.tokens
-        self.used_microusd += charge.microusd
-
-    def figures(self) -> tuple[int, ...]:
-        """In the order of the statement."""
-        return (
-            self.reserved_requests,
-            self.reserved_tokens,
-            self.reserved_microusd,
-            self.in_flight,
-            self.used_requests,
-            self.used_tokens,
-            self.used_microusd,
-        )
-
-
-def _figures(need: Need) -> tuple[int, int, int]:
-    return need.requests, need.tokens, need.microusd
-
-
-def _refusal(balance: _Balance, need: Need, now_us: int) -> Deny | None:
-    if balance.revoked_at_us is not None or balance.closed is not None or now_us >= balance.expires_at_us:
-        return _INVALID
-    for limit, taken, needed, what in (
-        (balance.limit_requests, balance.taken_requests, need.requests, "requests"),
-        (balance.limit_tokens, balance.taken_tokens, need.tokens, "tokens"),
-        (balance.limit_microusd, balance.taken_microusd, need.microusd, "micro-dollars"),
-    ):
-        if limit is not None and taken + needed > limit:
-            return Deny("insufficient_quota", _spent(what, limit, taken, needed))
-    limit = balance.limit_concurrency
-    if limit is not None and balance.in_flight >= limit:
-        message = f"This token may have {limit} requests in flight at once."
-        return Deny("rate_limit_exceeded", message, retry_after_seconds=_BUSY_RETRY_SECONDS)
-    return None
-
-
-def _spent(what: str, limit: int, taken: int, needed: int) -> str:
-    return (
-        f"The token's budget of {what} does not allow this request: "
-        f"the limit is {limit}, {taken} are used or reserved, and it could need {needed}."
-    )
-
-
-def _too_many(limit: int) -> str:
-    return f"This token may make {limit} requests a minute."

@@ -23,7 +23,7 @@ class DirectoryLock:
         """Take the lock. Raises ConfigError that names the process which holds it."""
         path = state_dir / LOCK_FILE
         try:
-            self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as fault:
             raise ConfigError(f"cannot open {path}: {fault.strerror}; check KEYPROXY_STATE_DIR") from fault
         try:

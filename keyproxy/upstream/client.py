@@ -30,6 +30,8 @@ from yarl import URL
 from keyproxy.core.headers import response_headers
 from keyproxy.errors import UpstreamError
 
+MAX_INTERIM: Final = 16
+MAX_READ_BYTES: Final = 16 * 1024  # one turn of the loop: a flood of tiny events must not hold up other trials
 IDLE_CONNECTION_SECONDS: Final = 30.0
 MAX_HEADER_BYTES: Final = 32_768  # OpenAI's rate-limit headers alone take 1 kB
 
@@ -98,7 +100,7 @@ class Answer:
     async def read(self) -> bytes:
         """The next bytes, decoded, as they came; empty at the end. Raises NoAnswerError when it breaks off."""
         try:
-            return await self._content.readany()
+            return await self._content.read(MAX_READ_BYTES)
         except (aiohttp.ClientError, HttpProcessingError, OSError) as fault:
             raise NoAnswerError(FaultKind.RESET, reused=False) from fault
 
@@ -178,9 +180,9 @@ class UpstreamClient:
         del body
         try:
             message, content = await protocol.read()
-            while (
-                100 <= message.code < 200 and message.code != 101
-            ):  # RFC 9110 section 15.2: interim, and not asked for
+            for _ in range(MAX_INTERIM):  # RFC 9110 section 15.2: interim answers, which nobody asked for
+                if not 100 <= message.code < 200 or message.code == 101:
+                    break
                 message, content = await protocol.read()
         except HttpProcessingError as fault:
             raise NoAnswerError(FaultKind.UNREADABLE, reused=False) from fault

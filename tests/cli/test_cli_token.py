@@ -124,7 +124,17 @@ def test_list_narrows_and_shows_what_is_left(control, tmp_path):
     result = _run("list", "--trial", "a &b", "--all", state_dir=tmp_path)
     head, first, second = result.stdout.splitlines()
     assert head.startswith("ID ")
-    assert first.split() == [TOKEN_ID, "t1", "patient", "live", "2026-11-29T18:00:00.000000Z", "6", "$0.399999"]
+    assert head.split()[-3:] == ["SPENT", "USD", "LEFT"]
+    assert first.split() == [
+        TOKEN_ID,
+        "t1",
+        "patient",
+        "live",
+        "2026-11-29T18:00:00.000000Z",
+        "6",
+        "$0.100001",
+        "$0.399999",
+    ]
     assert "revoked" in second
 
 
@@ -155,18 +165,18 @@ def test_a_whole_token_never_travels_in_a_url(control, tmp_path):
     ]
 
 
-def test_show_gives_the_true_remainder(control, tmp_path):
+def test_show_gives_the_true_remainder_and_what_was_used_even_of_what_is_unlimited(control, tmp_path):
     control.answer("GET", f"/v1/tokens/{TOKEN_ID}", 200, state())
     pairs = [line.split("  ", 1) for line in _run("show", TOKEN_ID, state_dir=tmp_path).stdout.splitlines()]
     values = {name: value.strip() for name, value in pairs}
-    assert values["requests left"] == "6"
-    assert values["tokens left"] == "unlimited"
-    assert values["money left"] == "$0.399999"
+    assert (values["requests used"], values["requests left"]) == ("3", "6")
+    assert (values["tokens used"], values["tokens left"]) == ("9", "unlimited")
+    assert (values["money used"], values["money left"]) == ("$0.100001", "$0.399999")
     assert values["status"] == "live"
 
 
 @pytest.mark.parametrize("verb", ["show", "revoke"])
-@pytest.mark.parametrize("name", [TOKEN_ID, TOKEN, "nonsense", "../status"])
+@pytest.mark.parametrize("name", [TOKEN_ID, TOKEN])
 def test_an_unknown_token_is_exit_4_and_is_not_echoed(control, tmp_path, verb, name):
     unknown = (404, error("There is no such token.", "token_not_found"))
     for method, path in (
@@ -178,6 +188,16 @@ def test_an_unknown_token_is_exit_4_and_is_not_echoed(control, tmp_path, verb, n
     result = _run(verb, name, state_dir=tmp_path)
     assert (result.returncode, result.stdout) == (EXIT_NOT_FOUND, "")
     assert result.stderr == "keyproxy: There is no such token.\n"
+
+
+@pytest.mark.parametrize("verb", ["show", "revoke"])
+@pytest.mark.parametrize("name", ["nonsense", "../status", TOKEN[:-1], TOKEN_ID + "a"])
+def test_what_can_name_no_token_is_exit_2_and_is_neither_echoed_nor_sent(control, tmp_path, verb, name):
+    result = _run(verb, name, state_dir=tmp_path)
+    assert (result.returncode, result.stdout) == (EXIT_USAGE, "")
+    assert "neither a token id (kp_p or kp_j + 12 characters) nor a whole token" in result.stderr
+    assert name not in result.stderr
+    assert control.seen == []
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.faults import echo_key
+from support.answers import unary
+from support.faults import after, echo_key
 from support.upstream import KEY as PROVIDER_KEY
 from support.upstream import Upstream
 
@@ -43,6 +45,14 @@ def run_demo(
     )
 
 
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 @pytest.mark.needs("local")
 def test_the_whole_story_holds_and_leaves_nothing_behind(short_path: Path) -> None:
     done = run_demo(short_path)
@@ -60,7 +70,7 @@ def test_what_is_kept_is_the_record_without_the_key(short_path: Path) -> None:
     (folder,) = short_path.iterdir()
     assert str(folder) in done.stdout
     assert list(folder.glob("state/audit/*.jsonl"))
-    assert not (folder / "provider.key").exists()
+    assert not list(folder.glob("provider*"))
 
 
 async def test_with_a_key_in_the_environment_the_story_is_played_on_openai(
@@ -72,7 +82,41 @@ async def test_with_a_key_in_the_environment_the_story_is_played_on_openai(
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert {seen.json["model"] for seen in upstream.seen} == {"gpt-5.4-mini"}
+    assert f"gpt-5.4-mini at {upstream.base_url.removesuffix('/v1')}\n" in done.stdout
     assert PROVIDER_KEY not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_demo_that_is_told_to_end_leaves_no_child_and_no_folder(
+    number: signal.Signals, short_path: Path, upstream: Upstream
+) -> None:
+    upstream.when("What brings you in today?", after(60, unary()))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    openai = {"OPENAI_API_KEY": PROVIDER_KEY, "OPENAI_BASE_URL": upstream.base_url, "TMPDIR": str(short_path)}
+    command = (sys.executable, "-m", "keyproxy", "demo")
+    process = await asyncio.create_subprocess_exec(*command, env=environment | openai, stdout=subprocess.DEVNULL)
+    async with asyncio.timeout(50):
+        while not upstream.seen:
+            await asyncio.sleep(0.05)
+        (child,) = children_of(process.pid)
+        read, holding = search.files_with_key(short_path, search.disguises(PROVIDER_KEY))
+        process.send_signal(number)
+        code = await process.wait()
+
+    assert code == 128 + number
+    assert (read > 0, holding) == (True, []), "the user's own key was written to a file"
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert names_in(short_path) == []
+
+
+async def test_a_provider_that_refuses_the_key_is_named_at_the_end(short_path: Path, upstream: Upstream) -> None:
+    openai = {"OPENAI_API_KEY": PROVIDER_KEY[:-1] + "x", "OPENAI_BASE_URL": upstream.base_url}
+
+    done = await asyncio.to_thread(run_demo, short_path, openai=openai)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the gateway's log says of the provider: upstream_refused_key (" in done.stdout
 
 
 async def test_a_provider_that_echoes_the_key_breaks_one_claim_and_the_exit_code(

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -149,7 +150,7 @@ def with_old_python(scene: Scene) -> None:
 
 
 def with_slow_parser(scene: Scene) -> None:
-    parser = machine.aiohttp.http_parser
+    parser = aiohttp.http_parser
     scene.patch.setattr(parser, "HttpRequestParser", parser.HttpRequestParserPy)
 
 
@@ -175,7 +176,7 @@ def with_plain_upstream(scene: Scene) -> None:
 
 
 def draining(scene: Scene) -> None:
-    scene.gateway.house.is_open = False
+    scene.gateway.house.listeners.is_open = False
 
 
 def listening_everywhere(scene: Scene) -> None:
@@ -426,10 +427,10 @@ async def test_a_damaged_ledger_and_a_lost_record_are_failures(
     assert whole is not None
     assert (sound.level, whole.level) == (Level.OK, Level.OK)
     assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before
-    with sqlite3.connect(state / books.LEDGER) as connection:
+    with sqlite3.connect(state / books.LEDGER_FILE) as connection:
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     connection.close()
-    corrupt(state / books.LEDGER, page_bytes, page_bytes)
+    corrupt(state / books.LEDGER_FILE, page_bytes, page_bytes)
     (state / "audit").rename(tmp_path / "elsewhere")
     broken, lost = books.ledger(here), books.record(here)
     assert broken is not None

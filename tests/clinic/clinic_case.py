@@ -6,21 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from keyproxy.clinic.catalogue import Catalogue, load_catalogue
-from keyproxy.clinic.encounter import Converse, Encounter
+from keyproxy.clinic.consultation import catalogue, open_consultation, patient_of, score
+from keyproxy.clinic.encounter import Converse
 from keyproxy.clinic.judge import Judge
 from keyproxy.clinic.ledger import Ledger, Transcript, read_transcript
 from keyproxy.clinic.lexicon import load_lexicon
-from keyproxy.clinic.menu import load_menu
 from keyproxy.clinic.rule_patient import RulePatient
-from keyproxy.clinic.sandbox import Sandbox
 from keyproxy.clinic.script import Script
 from keyproxy.clinic.scripted_judge import scripted
-from keyproxy.clinic.verdict import DIAGNOSIS_ONLY, Verdict, decide, reward
+from keyproxy.clinic.verdict import Verdict
 
 PILOT = Path(__file__).with_name("pilot")
-MENU = load_menu()
-CATALOGUE: Catalogue = load_catalogue(MENU)
+CATALOGUE = catalogue()
+MENU = CATALOGUE.menu
 GATES = ("diagnosis", "required_tools", "parameterised_actions", "must_ask")
 
 
@@ -46,10 +44,16 @@ class Play:
 
     def __init__(self, converse: Converse | None = None, max_steps: int | None = None, **changed: Any) -> None:
         self.lines: list[str] = []
-        database, findings = changed.get("clinical_db", document("clinical_db")), document("findings")
+        task, database = document("task"), changed.get("clinical_db", document("clinical_db"))
         self.ledger = Ledger(counting(), self.lines.append)
-        sandbox = Sandbox(MENU, database, findings)
-        self.encounter = Encounter(CATALOGUE, sandbox, converse or rule_patient(), self.ledger, max_steps)
+        self.encounter = open_consultation(
+            task,
+            database,
+            document("findings"),
+            ledger=self.ledger,
+            converse=converse or patient_of(task, None),
+            steps_override="none" if max_steps is None else str(max_steps),
+        )
 
     def act(self, tool: str, **arguments: Any) -> Any:
         return self.encounter.act(tool, arguments)
@@ -64,11 +68,9 @@ class Play:
         return read_transcript(self.lines)
 
 
-def verdict(transcript: Transcript, mode: str, scoring: dict[str, Any] = SCORING) -> Verdict:
-    gates = decide(scoring, transcript, CATALOGUE)
-    if mode == DIAGNOSIS_ONLY:
-        return reward(gates, None, mode)
-    return reward(gates, Judge(scripted, counting("f")).must_ask(scoring, transcript.rows), mode)
+def verdict(transcript: Transcript | list[str], mode: str, scoring: dict[str, Any] = SCORING) -> Verdict:
+    lines = transcript if isinstance(transcript, list) else [row.line() for row in transcript.rows]
+    return score(scoring, lines, mode, Judge(scripted, counting("f")))
 
 
 def gates_of(steps: list[dict[str, Any]], scoring: dict[str, Any] = SCORING) -> dict[str, float]:

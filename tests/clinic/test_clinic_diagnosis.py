@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyproxy.clinic.diagnosis import Matcher, normal
-from keyproxy.clinic.terms import load_terms
+from keyproxy.clinic.terms import Terms, list_names, load_terms
 
 KEY = SCORING["diagnosis"]
 MATCHER = Matcher(KEY)
@@ -33,7 +33,7 @@ def key(label: str, **more: Any) -> dict[str, Any]:
         ("Acute left testicular torsion", "modifiers"),
         ("Left-sided testicular torsion with ischaemia", "modifiers"),
         ("spermatic-cord torsion (left)", "modifiers"),
-        ("testicular\u200b torsion", "accept"),
+        ("testi\u200bcular torsion", "accept"),
         ("Diagnosis: testicular torsion", "accept"),
     ],
 )
@@ -170,6 +170,14 @@ def test_every_entry_of_the_lists_is_decided_as_it_is_listed() -> None:
     for name in ("too_broad", "confusable"):
         for text in KEY[name]:
             assert MATCHER.decide(text).rule == name, text
+
+
+def test_a_list_of_names_knows_every_spelling_and_says_nothing_itself() -> None:
+    document = list_names(["Crohn disease", "Testicular torsion", "testicular-torsion"])
+    assert len(document["digests"]) == 2
+    assert document["digests"] == sorted(document["digests"])
+    assert Terms(document).named_in("I read about CROHN'S disease online.")
+    assert not Terms(document).named_in("My torsion bar broke, and it is no disease.")
 
 
 def test_no_label_of_any_case_can_be_said_by_a_patient() -> None:

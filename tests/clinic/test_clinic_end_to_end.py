@@ -13,15 +13,19 @@ from clinic_case import (
     SCORING,
     Play,
     changed_oracle,
+    counting,
     document,
     gates_of,
     rule_patient,
     verdict,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from keyproxy.clinic.consultation import open_consultation, patient_of, score
 from keyproxy.clinic.documents import check_same, check_scoring
 from keyproxy.clinic.encounter import Question
-from keyproxy.clinic.ledger import Row, Transcript
+from keyproxy.clinic.ledger import Ledger, Row, Transcript
 from keyproxy.clinic.limits import default_cap, read_cap
 from keyproxy.clinic.orders import read_events
 from keyproxy.clinic.refusal import CaseError
@@ -75,6 +79,35 @@ def test_a_gate_is_the_same_in_every_mode() -> None:
     transcript = Play().run(changed_oracle("prescribe", dose=50)).transcript
     found = [verdict(transcript, mode).rewards for mode in MODES]
     assert len({(one["diagnosis"], one["required_tools"], one["parameterised_actions"]) for one in found}) == 1
+
+
+def test_a_scripted_consultation_can_be_taken_up_where_it_stopped() -> None:
+    first = Play().run(ORACLE[:9])
+    task = document("task")
+    ledger = Ledger(counting("1"), first.lines.append, list(first.transcript.rows))
+    documents = (task, document("clinical_db"), document("findings"))
+    encounter = open_consultation(*documents, ledger=ledger, converse=patient_of(task, None))
+    for step in ORACLE[9:]:
+        encounter.act(step["tool"], step["args"])
+    assert verdict(first.lines, "outcome").rewards["reward"] == 1.0
+    assert encounter.status()["steps_left"] == 40 - len(ORACLE)
+
+
+def test_a_consultation_of_two_patients_is_not_opened() -> None:
+    other = {**document("task"), "task_id": "case-0001"}
+    ledger = Ledger(counting(), [].append)
+    with pytest.raises(CaseError, match="one task"):
+        open_consultation(
+            other, document("clinical_db"), document("findings"), ledger=ledger, converse=patient_of(other, None)
+        )
+
+
+@pytest.mark.parametrize("mode", ["outcome", "multigate"])
+def test_without_a_judge_only_the_diagnosis_can_be_scored(mode: str) -> None:
+    lines = Play().run(ORACLE).lines
+    assert score(SCORING, lines, "diagnosis", None).rewards["reward"] == 1.0
+    with pytest.raises(ValueError, match="needs a judge"):
+        score(SCORING, lines, mode, None)
 
 
 def test_modes_and_must_ask_go_together() -> None:
@@ -185,9 +218,37 @@ def test_wrong_side_is_a_safety_event() -> None:
 def test_a_torn_ledger_is_scored_on_what_is_left_and_counted() -> None:
     play = Play().run(ORACLE)
     play.lines[9] = play.lines[9][:-5]
-    rewards = verdict(play.transcript, "multigate").rewards
+    rewards = verdict(play.lines, "multigate").rewards
     assert rewards["tamper"] == 2.0
     assert (rewards["required_tools"], rewards["diagnosis"]) == (0.0, 1.0)
+
+
+_WORD = st.sampled_from(
+    ["tool", "args", "status", "message", "reply", "primary", "icd10", "made_by", "drug", "speaker"]
+)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_WORD, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["turn", "call", "diagnosis", "x"]), _JSON, _JSON), max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_no_forged_ledger_makes_the_verdict_crash_or_pass(rows: list[tuple[str, Any, Any]]) -> None:
+    lines = [
+        json.dumps({"i": i, "kind": kind, "in": given_, "out": out, "nonce": ""})
+        for i, (kind, given_, out) in enumerate(rows)
+    ]
+    assert verdict(lines, "outcome").rewards["reward"] == 0.0
+
+
+@pytest.mark.parametrize("status", [[], {}, None, 1, True])
+def test_a_status_that_is_no_word_is_no_success(status: Any) -> None:
+    play = Play().run(ORACLE)
+    lines = [json.loads(line) for line in play.lines]
+    lines[9]["out"]["status"] = status
+    assert verdict([json.dumps(line) for line in lines], "diagnosis").rewards["required_tools"] == 0.0
 
 
 @pytest.mark.parametrize("gate", ["required_tools", "actions", "must_ask"])

@@ -91,6 +91,7 @@ def test_a_bad_reply_is_named(guard: str, reply: str) -> None:
     [
         "About five this morning, all of a sudden.",
         "Sorry, it hurts here.",
+        "I was scared I had a fever.",
         "No fever, no.",
         "I threw up twice.",
         "I don't know if I had a fever.",

@@ -223,7 +223,9 @@ def test_a_quote_that_does_not_stand_is_asked_once_more_and_then_not_covered() -
         return answer
 
     assert "allergy" not in covered(PLAYED, Bent(invent))
-    assert judged(PLAYED, Bent(invent, times=1)).passed
+    once = Bent(invent, times=1)
+    assert judged(PLAYED, once).passed
+    assert [len(request.items) for request in once.requests] == [len(ITEMS) + 2, 3]
 
 
 def test_a_lenient_judge_is_outvoted_only_by_itself() -> None:
@@ -299,6 +301,11 @@ def test_the_judge_sees_turns_and_criteria_and_not_the_case() -> None:
     assert all(item.criterion in text for item in ITEMS)
     assert set(request.schema["required"]) == {item.id for item in ITEMS}
     assert all(row["why"] not in text for row in SCORING["must_ask"])
+
+
+def test_a_forged_half_character_can_still_be_sent_to_a_judge() -> None:
+    request = Request(ITEMS, turns_of(said("When did the pain start? \ud800", reply="\udfff")), "0")
+    assert b"When did the pain start" in json.dumps(request.messages, ensure_ascii=False).encode()
 
 
 def test_masking_keeps_the_length() -> None:

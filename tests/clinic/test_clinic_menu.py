@@ -230,6 +230,14 @@ def test_no_filtration_rate_is_given_where_no_formula_is_valid() -> None:
     assert results(Subject(6, "years", "female", 20.0, 116.0), analytes={"creatinine": 35}).value("egfr", 0) == 121
 
 
+def test_what_the_case_lists_as_pending_is_never_made_up() -> None:
+    patient = results(Subject(60, "years", "male", 80.0), pending=["procalcitonin", "hemoglobin"])
+    assert patient.value("procalcitonin", 0) == PENDING
+    rows = {row["analyte"]: row for row in patient.rows(MENU.reads("lab", "full_blood_count"), 0)}
+    assert {rows[name].get("status") for name in ("hemoglobin", "hematocrit", "mch")} == {PENDING}
+    assert "value" in rows["platelets"]
+
+
 def test_a_series_gives_the_value_of_its_minute() -> None:
     patient = results(Subject(60, "years", "male", 80.0), analytes={"troponin": [[0, 12], [60, 58]]})
     assert [patient.value("troponin", minute) for minute in (0, 59, 60, 500)] == [12, 12, 58, 58]

@@ -19,36 +19,26 @@ PLAY = """
 import json, sys
 sys.path[:] = [path for path in sys.path if "site-packages" not in path]
 sys.path.insert(0, sys.argv[1])
-from clinic.catalogue import load_catalogue
-from clinic.encounter import Encounter
+from clinic.consultation import open_consultation, patient_of, score
 from clinic.judge import Judge
-from clinic.ledger import Ledger, read_transcript
-from clinic.lexicon import load_lexicon
-from clinic.menu import load_menu
-from clinic.rule_patient import RulePatient
-from clinic.sandbox import Sandbox
-from clinic.script import Script
+from clinic.ledger import Ledger
 from clinic.scripted_judge import scripted
-from clinic.verdict import decide, reward
 
 def read(name):
     with open(f"{sys.argv[2]}/{name}.json", encoding="utf-8") as file:
         return json.load(file)
 
-menu = load_menu()
-catalogue = load_catalogue(menu)
 lines = []
-patient = RulePatient(Script(read("task")), load_lexicon())
 numbers = iter(f"0{number:031x}" for number in range(1000))
-sandbox = Sandbox(menu, read("clinical_db"), read("findings"))
-encounter = Encounter(catalogue, sandbox, patient, Ledger(numbers.__next__, lines.append), None)
+ledger = Ledger(numbers.__next__, lines.append)
+task = read("task")
+documents = (task, read("clinical_db"), read("findings"))
+encounter = open_consultation(*documents, ledger=ledger, converse=patient_of(task, None))
 for step in read("oracle"):
     encounter.act(step["tool"], step["args"])
-transcript = read_transcript(lines)
-must_ask = Judge(scripted, lambda: "0" * 32).must_ask(read("scoring"), transcript.rows)
+verdict = score(read("scoring"), lines, "outcome", Judge(scripted, lambda: "0" * 32))
 known = sys.stdlib_module_names | {"clinic", "__main__"}
 outside = sorted(name for name in sys.modules if name.split(".")[0] not in known)
-verdict = reward(decide(read("scoring"), transcript, catalogue), must_ask, "outcome")
 print(json.dumps({"lines": lines, "reward": verdict.rewards["reward"], "outside": outside}))
 """
 

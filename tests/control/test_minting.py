@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.inprocess import Gateway, running_gateway
+from support.raw import request_bytes
 from support.upstream import Upstream
 
 from keyproxy.client import RefusedError
@@ -74,6 +75,25 @@ async def test_an_unknown_or_ill_typed_field_is_422_and_named(
     assert gateway.records("mint") == []
 
 
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"trial": "a b"}, "trial: must be 1 to 200 characters of letters, digits, . _ : / @ + -"),
+        ({"ttl_seconds": 31 * 86_400}, "ttl_seconds: must be at most 30 days"),
+        ({"ttl_seconds": 0}, "ttl_seconds: must be at least 1"),
+        ({"limits": {"requests": 0}}, "limits.requests: must be at least 1"),
+        ({"role": "admin"}, "role: must be 'patient' or 'judge'"),
+        ({"budget": 1}, "budget: is not a field of this request"),
+        ({"networks": ["{x}"]}, "networks.0: '{x}' does not appear to be an IPv4 or IPv6 network"),
+    ],
+)
+async def test_a_refusal_is_told_in_words_that_an_operator_reads(
+    spec: dict[str, Any], words: str, gateway: Gateway
+) -> None:
+    fault = await refused(gateway, **{"trial": "trial-1", **spec})
+    assert str(fault).startswith(words)
+
+
 async def test_a_grant_needs_a_trial(gateway: Gateway) -> None:
     with pytest.raises(RefusedError) as caught:
         await asyncio.to_thread(gateway.control.mint, {"role": "patient"})
@@ -110,3 +130,14 @@ async def test_the_record_holds_the_grant_and_never_the_token(gateway: Gateway) 
     stored = b"".join(path.read_bytes() for path in gateway.state_dir.rglob("*") if path.is_file())
     assert token.encode() not in stored
     assert grant["id"].encode() in stored
+
+
+async def test_a_limit_that_is_named_twice_is_refused(gateway: Gateway) -> None:
+    """The last one wins in most parsers: an unlimited grant behind a limited one."""
+    body = b'{"trial":"t","limits":{"requests":1},"limits":{}}'
+    reader, writer = await asyncio.open_unix_connection(gateway.state_dir / "admin.sock")
+    writer.write(request_bytes(target="/v1/tokens", headers=[("Content-Type", "application/json")], body=body))
+    status = int((await reader.readline()).split()[1])
+    writer.close()
+    assert status == 422
+    assert gateway.records("mint") == []

@@ -13,7 +13,7 @@ from support.raw import RawResponse
 from support.streams import no_done, stream
 from support.upstream import Upstream
 
-from keyproxy.cli import house
+from keyproxy.assembly import house
 
 CROWD = 200
 

@@ -19,13 +19,13 @@ from support.upstream import Upstream
 from keyproxy.audit.bodies import Bodies
 from keyproxy.audit.verify import verify
 from keyproxy.audit.writer import Writer
-from keyproxy.cli.house import LEDGER
 from keyproxy.client import UnavailableError
 from keyproxy.core.budget import Need
 from keyproxy.errors import AuditError, Deny, StoreError
 from keyproxy.exchange.books import Entry, Job
 from keyproxy.exchange.desk import MAX_BATCH, MAX_WAITING, Desk
 from keyproxy.store import Reservation, Store
+from keyproxy.store.database import LEDGER_FILE
 
 UNKNOWN = Reservation("kpx_unknown", "kp_punknown", Need(1, 10, 10))
 
@@ -58,7 +58,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 @contextmanager
 def locked(gateway: Gateway) -> Iterator[None]:
     """Another program holds the ledger's write lock."""
-    connection = sqlite3.connect(gateway.state_dir / LEDGER, isolation_level=None)
+    connection = sqlite3.connect(gateway.state_dir / LEDGER_FILE, isolation_level=None)
     try:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -349,7 +349,7 @@ async def test_a_full_disk_for_bodies_refuses_the_call(
 async def test_the_ledger_is_at_rest_after_a_stop(upstream: Upstream, tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "state", upstream.base_url) as gateway:
         await ask(gateway, await gateway.mint())
-    store = Store.open(tmp_path / "state" / LEDGER)
+    store = Store.open(tmp_path / "state" / LEDGER_FILE)
     assert store.open_reservations() == []
     store.close()
     assert verify(tmp_path / "state").findings == []

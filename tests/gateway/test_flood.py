@@ -10,6 +10,7 @@ from refused import BODY, assert_refused
 from support.inprocess import running_gateway
 from support.raw import RawConnection, RawResponse, request_bytes
 
+from keyproxy.assembly import sockets
 from keyproxy.settings.model import DoorLimits
 
 BURST = 200
@@ -109,11 +110,11 @@ async def test_one_source_may_hold_so_many_connections_and_no_more(upstream, tmp
     async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
         token = await gateway.mint()
         held = [await RawConnection.open(gateway.port) for _ in range(3)]
-        async with await RawConnection.open(gateway.port) as wire:
-            assert await wire.is_closed()
         for wire in held:
             await wire.send(request_bytes("GET", "/v1/models", token=token))
             assert (await wire.read_response()).status == 200
+        async with await RawConnection.open(gateway.port) as wire:
+            assert await wire.is_closed()
         await held.pop().close()
         for _ in range(20):  # each is given back when it ends, whichever way
             async with await RawConnection.open(gateway.port) as wire:
@@ -122,4 +123,38 @@ async def test_one_source_may_hold_so_many_connections_and_no_more(upstream, tmp
                 wire.reset()
             await asyncio.sleep(0.01)
         for wire in held:
+            await wire.close()
+
+
+async def test_idle_strangers_of_one_address_make_room_for_a_token(upstream, tmp_path):
+    """Whoever shares an address with the agent (rootless containers, a NAT) must still get in."""
+    door = DoorLimits(connections_per_source=5)
+    async with running_gateway(tmp_path / "state", upstream.base_url, door=door) as gateway:
+        token = await gateway.mint()
+        strangers = [await RawConnection.open(gateway.port) for _ in range(5)]
+        for wire in strangers[2:]:
+            await wire.send(request_bytes("GET", "/healthz"))
+            assert (await wire.read_response()).status == 200
+        async with await RawConnection.open(gateway.port) as wire:
+            await wire.send(request_bytes(token=token, body=BODY, headers=[("Content-Type", "application/json")]))
+            assert (await wire.read_response()).status == 200
+            assert await strangers[0].is_closed()
+            others = [await RawConnection.open(gateway.port) for _ in range(6)]
+            await wire.send(request_bytes("GET", "/v1/models", token=token))
+            assert (await wire.read_response()).status == 200
+        for each in (*strangers, *others):
+            await each.close()
+
+
+async def test_the_total_stays_below_what_the_process_may_open(monkeypatch, upstream, tmp_path):
+    monkeypatch.setattr(sockets, "connections_in_all", lambda _settings: 4)
+    async with running_gateway(tmp_path / "state", upstream.base_url) as gateway:
+        crowd = [await RawConnection.open(gateway.port) for _ in range(12)]
+        token = await gateway.mint()
+        async with await RawConnection.open(gateway.port) as wire:
+            await wire.send(request_bytes("GET", "/v1/models", token=token))
+            assert (await wire.read_response()).status == 200
+        closed = [await wire.is_closed() for wire in crowd[:8]]
+        assert all(closed)
+        for wire in crowd:
             await wire.close()

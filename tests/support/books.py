@@ -31,8 +31,8 @@ from keyproxy.exchange import record
 from keyproxy.exchange.recovery import Recovered, recover
 from keyproxy.exchange.replays import Replays
 from keyproxy.store import Store, TokenState
+from keyproxy.store.database import LEDGER_FILE
 
-LEDGER = "ledger.sqlite"
 START_US = 1_764_000_000_000_000
 HOUR_US = 3_600_000_000
 REPEAT_US = 300_000_000
@@ -52,7 +52,7 @@ class Books:
     def __post_init__(self) -> None:
         self.state.mkdir(parents=True, exist_ok=True)
         self.writer = Writer.open(self.state, keys.load_or_create(self.state), self.now_us)
-        self.store = Store.open(self.state / LEDGER)
+        self.store = Store.open(self.state / LEDGER_FILE)
         self.replays = self._fresh_replays()
 
     def mint(self, name: str = "a", **limits: int | None) -> Grant:
@@ -84,6 +84,7 @@ class Books:
             client_digest=record.keyed_digest(TRIAL_KEY, text),
             idempotency_digest=record.keyed_digest(TRIAL_KEY, idempotency_key.encode()) if idempotency_key else None,
             need=need,
+            price=None,
         )
 
     def reserve(self, exchange: Authorized) -> Deny | None:
@@ -142,9 +143,9 @@ class Books:
         with newest.open("rb+") as file:
             file.truncate(max(0, newest.stat().st_size - torn_bytes))
         if ledger_of is not None:
-            for path in left.glob(f"{LEDGER}*"):
+            for path in left.glob(f"{LEDGER_FILE}*"):
                 path.unlink()
-            for path in ledger_of.glob(f"{LEDGER}*"):
+            for path in ledger_of.glob(f"{LEDGER_FILE}*"):
                 shutil.copy(path, left)
         return Books(left, self.now_us, self.exchanges, dict(self.intent_seqs))
 
@@ -176,7 +177,7 @@ class Books:
         seq = self.intent_seqs[exchange.inbound.exchange_id]
         need, model = exchange.need, exchange.outbound.model
         return Completed(
-            admitted=Admitted(exchange.inbound, exchange.grant, TRIAL_KEY, need, model, False, False, seq),
+            admitted=Admitted(exchange.inbound, exchange.grant, TRIAL_KEY, need, None, model, False, False, seq),
             ending=ending,
             reached=True,
             status=200,

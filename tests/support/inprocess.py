@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from support.upstream import KEY
 
+from keyproxy.assembly.house import House, open_house
 from keyproxy.audit.segments import lines
-from keyproxy.cli.house import House, open_house
 from keyproxy.client import ControlClient
 from keyproxy.core.chain import Record
 from keyproxy.secrets import Custody, Scrubber, Secret, key_source

@@ -5,8 +5,11 @@ played on. Everything heavy is imported when it runs, not when help is printed.
 """
 
 import argparse
+import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Never
 
 from keyproxy.errors import EXIT_FINDING, EXIT_OK
 
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from keyproxy.cli.demo.narrator import Narrator
     from keyproxy.cli.demo.stage import Stage
     from keyproxy.cli.demo.story import Chapter
+
+_EXIT_TERMINATED: Final = 143  # 128 + SIGTERM, as shells say it
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -34,19 +39,36 @@ def run(args: argparse.Namespace) -> int:
 
     narrator = Narrator()
     started = time.monotonic()
-    with set_up(narrator, args.keep) as stage:
+    with _sigterm_unwinds(), set_up(narrator, args.keep) as stage:
         _introduce(stage, narrator)
         broken = [number for number, chapter in enumerate(STORY, 1) if not play(number, chapter, stage, narrator)]
         narrator.title(f"{len(STORY) - len(broken)} of {len(STORY)} claims hold, {time.monotonic() - started:.0f} s")
         for number in broken:
             narrator.bad(f"{number}. {STORY[number - 1].claim}")
+        if broken and (trouble := stage.provider_trouble()):
+            narrator.say(f"the gateway's log says of the provider: {trouble}")
         if args.keep:
             narrator.say(f"state, record and logs are in {stage.folder}")
     return EXIT_FINDING if broken else EXIT_OK
 
 
+@contextmanager
+def _sigterm_unwinds() -> Iterator[None]:
+    """A SIGTERM ends the demo like Ctrl-C does: children are ended and the folder goes. Another one changes nothing."""
+
+    def unwind(*_: object) -> Never:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(_EXIT_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _introduce(stage: "Stage", narrator: "Narrator") -> None:
-    where = "at OpenAI" if stage.provider.tap is None else "on this machine, priced as gpt-5.4-mini"
+    where = f"at {stage.provider.origin}" if stage.provider.tap is None else "on this machine, priced as gpt-5.4-mini"
     narrator.title("A trial's request crosses the gateway, the key never does")
     narrator.say(f"provider   {stage.provider.model} {where}")
     narrator.say(f"gateway    {stage.gateway.base_url}")

@@ -37,9 +37,12 @@ class GatewayProcess:
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(STOP_DEADLINE_SECONDS)
-        except subprocess.TimeoutExpired:
+        except BaseException as cut_short:  # a second Ctrl-C must not leave it running
             self.process.kill()
-            return self.process.wait()
+            code = self.process.wait()
+            if isinstance(cut_short, subprocess.TimeoutExpired):
+                return code
+            raise
 
 
 def start_gateway(

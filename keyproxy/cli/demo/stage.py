@@ -13,11 +13,13 @@ import re
 import secrets
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import openai
 
@@ -49,6 +51,11 @@ class Provider:
     model: str
     key: str
     tap: Wiretap | None
+
+    @property
+    def origin(self) -> str:
+        url = urlsplit(self.base_url)
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,14 @@ class Stage:
         lines = (line for path in segments(self.state_dir) for line in path.read_bytes().splitlines())
         return [json.loads(line)["record"] for line in lines]
 
+    def provider_trouble(self) -> str:
+        """How the calls ended that the provider did not answer as it should; empty when there was none."""
+        lines = (self.folder / "gateway.log").read_text(errors="replace").splitlines()
+        calls = [json.loads(line) for line in lines if '"exchange.finished"' in line]
+        unwell = (call for call in calls if call["ending"] != "complete")
+        troubled = Counter(", ".join(call["alarms"]) or call["ending"] for call in unwell)
+        return "; ".join(f"{what} ({count} calls)" for what, count in troubled.items())
+
     def requests_sent(self) -> int:
         """How often the SDK really asked, its own repeats included."""
         return bytes(self.client_tap.to_server).count(b"POST /v1/chat/completions ")
@@ -92,17 +107,13 @@ class Stage:
 @contextmanager
 def set_up(narrator: Narrator, keep: bool) -> Iterator[Stage]:
     """Build the stage, and take it down in the opposite order. `keep` leaves the folder."""
-    folder = Path(tempfile.mkdtemp(prefix="keyproxy-demo-"))
     with ExitStack() as last:
+        folder = Path(tempfile.mkdtemp(prefix="keyproxy-demo-"))
         if not keep:
             last.callback(shutil.rmtree, folder, ignore_errors=True)
         own_key = os.environ.get("OPENAI_API_KEY")
         provider = _openai(own_key) if own_key else _local(folder, narrator, last)
-        key_file = folder / "provider.key"
-        last.callback(key_file.unlink, missing_ok=True)
-        key_file.touch(mode=0o600)
-        key_file.write_text(provider.key + "\n")
-        gateway = _gateway(folder, key_file, provider, narrator)
+        gateway = _gateway(folder, provider, narrator)
         last.callback(gateway.stop)
         client_tap = last.enter_context(Wiretap(gateway.base_url))
         yield Stage(folder, provider, gateway, client_tap)
@@ -124,9 +135,9 @@ def _local(folder: Path, narrator: Narrator, last: ExitStack) -> Provider:
     return Provider(tap.base_url, MODEL_NAME, key, tap)
 
 
-def _gateway(folder: Path, key_file: Path, provider: Provider, narrator: Narrator) -> GatewayProcess:
+def _gateway(folder: Path, provider: Provider, narrator: Narrator) -> GatewayProcess:
     settings = {
-        "KEYPROXY_OPENAI_API_KEY_FILE": str(key_file),
+        "OPENAI_API_KEY": provider.key,  # no file: it may be the user's own, and a folder outlives a SIGKILL
         "KEYPROXY_MODEL": provider.model,
         "OPENAI_BASE_URL": provider.base_url,
     }

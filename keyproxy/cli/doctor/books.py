@@ -15,10 +15,9 @@ from typing import Final
 from keyproxy.audit.segments import segments
 from keyproxy.audit.verify import verify
 from keyproxy.cli.doctor.verdict import Host, Verdict, failed, ok, warning
-from keyproxy.cli.house import LEDGER
 from keyproxy.settings import control_socket
 from keyproxy.store import prices
-from keyproxy.store.database import BUSY_TIMEOUT_SECONDS, SCHEMA_VERSION
+from keyproxy.store.database import BUSY_TIMEOUT_SECONDS, LEDGER_FILE, SCHEMA_VERSION
 
 LITTLE_BYTES: Final = 1024**3
 TOO_LITTLE_BYTES: Final = 64 * 1024**2
@@ -73,7 +72,7 @@ def socket(host: Host) -> Verdict | None:
 
 
 def ledger(host: Host) -> Verdict | None:
-    path = host.state / LEDGER
+    path = host.state / LEDGER_FILE
     if not path.exists():
         return None
     try:
@@ -94,7 +93,7 @@ def ledger(host: Host) -> Verdict | None:
 def record(host: Host) -> Verdict | None:
     """All of it: there is no shorter way to tell that nothing was changed."""
     if not segments(host.state):
-        if not (host.state / LEDGER).exists():
+        if not (host.state / LEDGER_FILE).exists():
             return None
         return failed(f"there is a ledger and no record in {host.state}", "restore the folder audit from a backup")
     report = verify(host.state)

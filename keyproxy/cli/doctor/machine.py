@@ -6,13 +6,13 @@ They look and change nothing. Listed in examination.
 import resource
 import sys
 from datetime import date
+from importlib import metadata
 from typing import Final
 from urllib.parse import urlsplit
 
-import aiohttp.http_parser
-
+from keyproxy.assembly.sockets import SPARE_DESCRIPTORS
 from keyproxy.cli.doctor.verdict import Host, Level, Verdict, failed, ok, warning
-from keyproxy.cli.startup import SPARE_DESCRIPTORS
+from keyproxy.gateway.server import has_c_parser
 from keyproxy.settings import addresses
 
 # https://devguide.python.org/versions/: the last month with security fixes
@@ -47,12 +47,13 @@ def python(host: Host) -> Verdict:
 
 
 def parser(_host: Host) -> Verdict:
-    if aiohttp.http_parser.HttpRequestParser is aiohttp.http_parser.HttpRequestParserPy:
+    version = metadata.version("aiohttp")
+    if not has_c_parser():
         return failed(
-            f"aiohttp {aiohttp.__version__} runs without it, and serve will not start",
+            f"aiohttp {version} runs without it, and serve will not start",
             "install aiohttp from a wheel, and unset AIOHTTP_NO_EXTENSIONS",
         )
-    return ok(f"aiohttp {aiohttp.__version__} with its C parser")
+    return ok(f"aiohttp {version} with its C parser")
 
 
 def descriptors(host: Host) -> Verdict:

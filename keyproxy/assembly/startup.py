@@ -9,20 +9,20 @@ import resource
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-import aiohttp.http_parser
 import structlog
 
 from keyproxy import __version__
+from keyproxy.assembly.sockets import SPARE_DESCRIPTORS
 from keyproxy.errors import ConfigError
+from keyproxy.gateway.server import has_c_parser
 from keyproxy.settings import addresses
 from keyproxy.settings.model import Settings
 from keyproxy.upstream.client import resolve
 
 if TYPE_CHECKING:
-    from keyproxy.cli.house import House
+    from keyproxy.assembly.house import House
     from keyproxy.settings.loading import Loaded
 
-SPARE_DESCRIPTORS: Final = 256
 _TRUST: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 log = structlog.get_logger("keyproxy")
@@ -30,7 +30,7 @@ log = structlog.get_logger("keyproxy")
 
 async def refuse_what_cannot_work(settings: Settings) -> None:
     """Raises ConfigError. The upstream itself may be away: start does not need it."""
-    if aiohttp.http_parser.HttpRequestParser is aiohttp.http_parser.HttpRequestParserPy:
+    if not has_c_parser():
         raise ConfigError(
             "aiohttp runs without its C parser, which this gateway's door relies on: "
             "install aiohttp from a wheel, and unset AIOHTTP_NO_EXTENSIONS"
@@ -90,6 +90,8 @@ def reload(house: "House") -> None:
 def _warnings(house: "House") -> Iterator[str]:
     settings = house.settings
     yield from house.custody.warnings()
+    if settings.state_dir.stat().st_mode & 0o077:
+        yield f"others can list {settings.state_dir}; chmod 700"
     host, _ = addresses.host_port(settings.listen)
     if host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound
         yield "the data plane listens on every address of this host; bind the bridge's address alone"
