@@ -13,12 +13,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from keyproxy.control import minting, states
+from keyproxy.control.replies import refusal, without_banner
 from keyproxy.core import strict_json, token
 from keyproxy.core.moment import rfc3339
 from keyproxy.core.token import Role
 from keyproxy.errors import Deny, KeyproxyError
 from keyproxy.exchange.desk import Desk
-from keyproxy.exchange.refusals import error_body, reply, unwritable
+from keyproxy.exchange.refusals import error_body, unwritable
 from keyproxy.exchange.registry import Registry
 from keyproxy.secrets import Secret
 from keyproxy.store import TokenState
@@ -48,6 +49,7 @@ class ControlPlane:
     def app(self, admin_token: Secret | None) -> web.Application:
         """The application; with an admin token for TCP, without one for the unix socket."""
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_in_our_shape, _guard(admin_token)])
+        app.on_response_prepare.append(without_banner)
         app.add_routes(
             [
                 web.post("/v1/tokens", self.mint),
@@ -130,9 +132,9 @@ async def _in_our_shape(request: web.Request, handler: Handler) -> web.StreamRes
         }
         return web.Response(status=422, body=error_body(error), content_type="application/json")
     except web.HTTPException as problem:
-        return _refusal(_deny_for(problem))
+        return refusal(_deny_for(problem))
     except KeyproxyError as fault:
-        return _refusal(replace(unwritable(fault), message=str(fault)))
+        return refusal(replace(unwritable(fault), message=str(fault)))
 
 
 def _guard(admin_token: Secret | None) -> Any:
@@ -142,7 +144,7 @@ def _guard(admin_token: Secret | None) -> Any:
             scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
             sent = sent if scheme.lower() == "bearer" else ""
             if not hmac.compare_digest(sent.encode(errors="surrogateescape"), admin_token.reveal().encode()):
-                return _refusal(Deny("invalid_api_key", "The control plane wants the admin token."))
+                return refusal(Deny("invalid_api_key", "The control plane wants the admin token."))
         return await handler(request)
 
     return guard
@@ -151,10 +153,3 @@ def _guard(admin_token: Secret | None) -> Any:
 def _deny_for(problem: web.HTTPException) -> Deny:
     code = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}.get(problem.status, "bad_request")
     return Deny(code, "There is no such token or route." if code == "not_found" else None)
-
-
-def _refusal(deny: Deny) -> web.Response:
-    answer = reply(deny)
-    return web.Response(
-        status=answer.status, body=answer.body, headers=dict(answer.headers), content_type=answer.content_type
-    )

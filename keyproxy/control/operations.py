@@ -10,8 +10,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from keyproxy.control.replies import refusal, without_banner
 from keyproxy.errors import Deny
-from keyproxy.exchange.refusals import reply
 
 
 def app(
@@ -36,6 +36,7 @@ def app(
         return web.json_response({"version": version})
 
     app = web.Application(middlewares=[_only_these])
+    app.on_response_prepare.append(without_banner)
     app.add_routes(
         [
             web.get("/metrics", metrics),
@@ -54,5 +55,4 @@ async def _only_these(
     try:
         return await handler(request)
     except web.HTTPException:
-        answer = reply(Deny("not_found"))
-        return web.Response(status=404, body=answer.body, content_type=answer.content_type)
+        return refusal(Deny("not_found"))

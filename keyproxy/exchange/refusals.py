@@ -45,8 +45,9 @@ def error_body(error: dict[str, Any]) -> bytes:
 
 def _error(deny: Deny) -> dict[str, Any]:
     problem = PROBLEMS[deny.code]
+    text = deny.message or problem.message
     return {
-        "message": deny.message or problem.message,
+        "message": f"{deny.param}: {text}" if deny.param else text,  # the SDKs print the message alone
         "type": problem.type,
         "param": deny.param,
         "code": problem.code,

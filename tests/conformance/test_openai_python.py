@@ -220,3 +220,14 @@ async def test_fifty_calls_at_once_are_fifty_answers(gateway, sdk, upstream):
     answers = await asyncio.gather(*(ask(sdk) for _ in range(50)))
     assert {answer.choices[0].message.content for answer in answers} == {TEXT}
     assert len({answer._request_id for answer in answers}) == len(upstream.seen) == 50
+
+
+async def test_the_error_that_a_user_reads_names_the_field(gateway):
+    client = openai.AsyncOpenAI(base_url=gateway.base_url, api_key=await gateway.mint(), max_retries=0)
+    messages = [{"role": "user", "content": "hello"}]
+    with pytest.raises(openai.BadRequestError, match="foo"):
+        await client.chat.completions.create(model="m", messages=messages, extra_body={"foo": 1})
+    tool = {"type": "function", "function": {"name": "f"}}
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        await client.chat.completions.create(model="m", messages=messages, tools=[tool])
+    await client.close()
