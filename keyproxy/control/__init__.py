@@ -3,5 +3,6 @@
 app         the routes of the admin socket, and of its TCP form with an admin token
 minting     a mint request, strictly read, as a grant
 states      what is told about a token
+replies     refusals as responses, and no banner
 operations  metrics, health and readiness, without credential
 """
