@@ -168,7 +168,11 @@ def _open_books(state: Path, settings: Settings, replays: Replays) -> tuple[Book
     writer = Writer.open(state, keys.load_or_create(state), now_us(), settings.audit_segment_bytes)
     store = Store.open(state / LEDGER_FILE)
     repeat_us = int(settings.replay.ttl_seconds * 1_000_000)
-    recovered = recover(state, store, writer, replays, now_us=now_us, repeat_us=repeat_us)
+    try:
+        recovered = recover(state, store, writer, replays, now_us=now_us, repeat_us=repeat_us)
+    except BaseException:
+        store.close()
+        raise
     books = Books(
         store,
         writer,

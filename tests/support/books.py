@@ -13,6 +13,7 @@ it decides at which step the process dies.
 import hashlib
 import shutil
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,8 @@ class Books:
         self.state.mkdir(parents=True, exist_ok=True)
         self.writer = Writer.open(self.state, keys.load_or_create(self.state), self.now_us)
         self.store = Store.open(self.state / LEDGER_FILE)
+        for shut in (self.store.close, self.writer._release):  # with the test that forgot it
+            weakref.finalize(self, shut)
         self.replays = self._fresh_replays()
 
     def mint(self, name: str = "a", **limits: int | None) -> Grant:
