@@ -94,14 +94,25 @@ async def test_a_demo_that_is_told_to_end_leaves_no_child_and_no_folder(
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
     openai = {"OPENAI_API_KEY": PROVIDER_KEY, "OPENAI_BASE_URL": upstream.base_url, "TMPDIR": str(short_path)}
     command = (sys.executable, "-m", "keyproxy", "demo")
-    process = await asyncio.create_subprocess_exec(*command, env=environment | openai, stdout=subprocess.DEVNULL)
-    async with asyncio.timeout(50):
-        while not upstream.seen:
-            await asyncio.sleep(0.05)
-        (child,) = children_of(process.pid)
-        read, holding = search.files_with_key(short_path, search.disguises(PROVIDER_KEY))
-        process.send_signal(number)
-        code = await process.wait()
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=environment | openai,
+        stdout=subprocess.DEVNULL,
+        # A suite that runs in a shell's background was told to ignore SIGINT, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        async with asyncio.timeout(50):
+            while not upstream.seen:
+                await asyncio.sleep(0.05)
+            (child,) = children_of(process.pid)
+            read, holding = search.files_with_key(short_path, search.disguises(PROVIDER_KEY))
+            process.send_signal(number)
+            code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
     assert code == 128 + number
     assert (read > 0, holding) == (True, []), "the user's own key was written to a file"
