@@ -115,6 +115,8 @@ class Exchange:
 
 def reset_connection(writer: asyncio.StreamWriter) -> None:
     connection: socket.socket = writer.get_extra_info("socket")
+    if connection.fileno() < 0:  # the other side was faster
+        return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
