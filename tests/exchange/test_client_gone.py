@@ -10,7 +10,7 @@ import pytest
 from exchange_calls import at_rest, chat, leave_after_request, posted, until
 from support.answers import JSON, refusal, unary
 from support.exchange import Behaviour, Exchange, hang
-from support.faults import after, cut
+from support.faults import cut
 from support.inprocess import Gateway, running_gateway
 from support.raw import RawConnection
 from support.streams import EVENTS, stream
@@ -266,7 +266,7 @@ async def test_at_most_so_many_answers_are_read_on_at_once(upstream: Upstream, t
 
 @pytest.mark.parametrize(
     "behaviour",
-    [after(0.2, unary()), cut(unary(), 40, by=hang), stream(stop_after=2, ending=hang)],
+    [hang, cut(unary(), 40, by=hang), stream(stop_after=2, ending=hang)],
     ids=["waiting", "unary-body", "stream"],
 )
 async def test_a_crowd_that_leaves_at_once_leaves_nothing_behind(
