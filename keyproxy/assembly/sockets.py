@@ -169,5 +169,4 @@ async def _listen(runner: web.BaseRunner, where: str, setting: str, tls: ssl.SSL
         await site.start()
     except OSError as fault:
         raise ConfigError(f"{setting}: cannot listen on {where}: {fault.strerror}; choose another address") from fault
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{shown}:{site.port}"
+    return f"{'https' if tls else 'http'}://{addresses.bracketed(host)}:{site.port}"

@@ -179,13 +179,17 @@ class Books:
                     job.seq = self._writer.append(record.kind, record.data, now_us)
             except AuditError as fault:  # this one's alone: a body's file, or data without a canonical form
                 job.fault = fault
+        self._flush(telling)
+        for job in telling:
+            job.recorded = job.fault is None
+
+    def _flush(self, jobs: list[Job]) -> None:
+        """One write for what all of them told; when it fails, it fails for all."""
         try:
             self._writer.flush()
         except AuditError as fault:
-            for job in telling:
+            for job in jobs:
                 job.fault = fault
-        for job in telling:
-            job.recorded = job.fault is None
 
     def _keep_bodies(self, job: Job) -> None:
         for name, body in job.bodies:
@@ -241,11 +245,7 @@ class Books:
                     job.seq = self._writer.append(job.after.kind, job.after.data, now_us)
             except AuditError as fault:
                 job.fault = fault
-        try:
-            self._writer.flush()
-        except AuditError as fault:
-            for job in batch:
-                job.fault = fault
+        self._flush(batch)
         for job in batch:
             if job.fault is not None and job.reserve is not None:  # it may not leave, so nothing is held for it
                 self._backlog.append(Job(settle=Settlement(job.reserve.exchange_id, NOTHING), must_land=True))

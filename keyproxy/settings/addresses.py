@@ -41,7 +41,7 @@ def host_port(text: str) -> tuple[str, int]:
 def normal_host_port(text: str) -> str:
     """`text` in its one normal form."""
     host, port = host_port(text)
-    return f"{_bracketed(host)}:{port}"
+    return f"{bracketed(host)}:{port}"
 
 
 def normal_base_url(text: str) -> str:
@@ -57,7 +57,7 @@ def normal_base_url(text: str) -> str:
     if path.endswith("/chat/completions"):
         raise ValueError("names a route; give the base URL alone, as in https://api.openai.com/v1")
     host, port = url_host_port(text)
-    origin = f"{url.scheme}://{_bracketed(host)}"
+    origin = f"{url.scheme}://{bracketed(host)}"
     return f"{origin}{'' if port == _DEFAULT_PORTS[url.scheme] else f':{port}'}{path or '/v1'}"
 
 
@@ -71,6 +71,11 @@ def url_host_port(url: str) -> tuple[str, int]:
         return host, parts.port or _DEFAULT_PORTS[parts.scheme]
     except ValueError:
         raise ValueError("holds a port that is not a number up to 65535") from None
+
+
+def bracketed(host: str) -> str:
+    """`host` as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def is_loopback(host: str) -> bool:
@@ -119,10 +124,6 @@ def _split(url: str) -> SplitResult:
 
 def _is_host(host: str) -> bool:
     return _parsed(host) is not None or _HOST.fullmatch(host) is not None
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _parsed(host: str) -> _Address | None:
