@@ -17,15 +17,23 @@ from typing import Any, Self
 from support.upstream import KEY
 
 from keyproxy.cli.demo import gateway_process
+from keyproxy.client import ControlClient
 
 
 class GatewayProcess:
     """`settings` are further environment variables, `KEYPROXY_…`."""
 
     def __init__(
-        self, folder: Path, upstream_url: str, *, key: str = KEY, settings: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        upstream_url: str,
+        *,
+        key: str = KEY,
+        settings: Mapping[str, str] | None = None,
+        listen: str = "127.0.0.1:0",
     ) -> None:
         self.folder = folder
+        self.listen = listen
         self.settings = {"OPENAI_BASE_URL": upstream_url, "OPENAI_API_KEY": key, **(settings or {})}
         self.starts = 0
         self._running: gateway_process.GatewayProcess | None = None
@@ -53,6 +61,10 @@ class GatewayProcess:
         return self._live.base_url
 
     @property
+    def control(self) -> ControlClient:
+        return self._live.control
+
+    @property
     def port(self) -> int:
         return int(self.base_url.removesuffix("/v1").rpartition(":")[2])
 
@@ -64,7 +76,7 @@ class GatewayProcess:
         """Return when it takes requests; on a state directory with a past, when that is repaired."""
         self.starts += 1
         log_path = self.folder / f"gateway-{self.starts}.log"
-        self._running = await asyncio.to_thread(gateway_process.start_gateway, self.state_dir, log_path, self.settings)
+        self._running = await asyncio.to_thread(gateway_process.start_gateway, self.state_dir, log_path, self.settings, listen=self.listen)
 
     async def mint(self, *, role: str = "patient", trial: str = "trial", **limits: int) -> str:
         """A token with these limits and no others."""

@@ -51,13 +51,14 @@ def start_gateway(
     settings: Mapping[str, str],
     progress: Progress = lambda _elapsed_seconds: None,
     before_exec: Callable[[], None] | None = None,
+    listen: str = "127.0.0.1:0",
 ) -> GatewayProcess:
-    """Start `keyproxy serve` on a free loopback port and wait until it takes requests.
+    """Start `keyproxy serve`, on a free loopback port unless told otherwise, and wait until it takes requests.
 
     `settings` are environment variables; no other of keyproxy's or OpenAI's is passed on.
     Raises UpstreamError with the end of its log when it does not come up.
     """
-    command = [sys.executable, "-m", "keyproxy", "serve", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "keyproxy", "serve", "--listen", listen]
     environment = clean_environment() | {"KEYPROXY_STATE_DIR": str(state_dir)} | dict(settings)
     with log_path.open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, preexec_fn=before_exec)  # noqa: PLW1509

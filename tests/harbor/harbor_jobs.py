@@ -1,0 +1,157 @@
+"""Real Harbor over real tasks: makes a job's folder, runs `harbor run` in a process, reads what it left.
+
+    jobs = Jobs(tmp_path, gateway, version="0.26.0")
+    await jobs.enrol(tasks=8)
+    job = await jobs.run(agent="oracle", concurrent=4)
+    assert job.rewards == [1.0] * 8
+
+Owns Harbor's command line in three versions. Each Harbor lives in a venv of its own, which `make harbor` fills.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.gateway import GatewayProcess
+from support.tools import HARBORS
+
+from keyproxy.cli.demo.gateway_process import clean_environment
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+VERSIONS = HARBORS
+LOCAL = "keyproxy.harbor:KeyproxyLocalEnvironment"
+DOCKER = "keyproxy.harbor:KeyproxyDockerEnvironment"
+
+
+@dataclass
+class Job:
+    """What a job left behind."""
+
+    folder: Path
+    code: int
+    output: str
+
+    @property
+    def trials(self) -> list[Path]:
+        return sorted(path.parent for path in self.folder.glob("*/result.json"))
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        return [json.loads((trial / "result.json").read_text()) for trial in self.trials]
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """One a trial; None where Harbor has no reward."""
+        return [((result["verifier_result"] or {}).get("rewards") or {}).get("reward") for result in self.results]
+
+    @property
+    def faults(self) -> list[str | None]:
+        return [(result["exception_info"] or {}).get("exception_type") for result in self.results]
+
+    @property
+    def receipts(self) -> list[dict[str, Any]]:
+        """What each says."""
+        envelopes = [json.loads(path.read_text()) for path in sorted(self.folder.glob("*/keyproxy-receipt.json"))]
+        return [json.loads(base64.b64decode(each["payload"]))["predicate"] for each in envelopes]
+
+    @property
+    def text(self) -> str:
+        """Every byte that the job wrote, to search in."""
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
+        return self.output + "".join(path.read_text(errors="replace") for path in files)
+
+
+@dataclass
+class Jobs:
+    """Jobs of one Harbor against one gateway."""
+
+    folder: Path
+    gateway: GatewayProcess
+    version: str = VERSIONS[0]
+    environment: str = LOCAL
+    variables: dict[str, str] = field(default_factory=dict)
+    token: str = ""
+    count: int = 0
+
+    @property
+    def tasks(self) -> Path:
+        return self.folder / "tasks"
+
+    async def enrol(self, tasks: int = 1, source: Path = HERE / "task", **spec: Any) -> None:
+        """Copies of a task, and a token for them."""
+        names = [f"task-{number:02}" for number in range(tasks)]
+        for name in names:
+            shutil.copytree(source, self.tasks / name)
+        made = await asyncio.to_thread(self.gateway.control.enrol, {"tasks": names, "attempts": 50, **spec})
+        self.token = made["token"]
+
+    def edit(self, path: str, text: str) -> None:
+        """Give a file of every task other contents."""
+        for task in self.tasks.iterdir():
+            (task / path).write_text(text)
+
+    async def start(self, *options: str, agent: str = "oracle", concurrent: int = 4) -> "Running":
+        self.count += 1
+        name = f"job-{self.count}"
+        program = ROOT / "build" / f"harbor-{self.version}" / "bin" / "harbor"
+        command = [str(program), "run", "-p", str(self.tasks), "-q", "-n", str(concurrent), *options]
+        command += ["-o", str(self.folder / "jobs"), "--job-name", name]
+        if self.version == VERSIONS[0]:
+            command += ["-y", "-a", agent, "-e", self.environment]
+        else:  # these take a class for the environment from a file alone
+            config = self.folder / f"{name}.json"
+            config.write_text(json.dumps({"environment": {"import_path": self.environment}}))
+            command += ["-c", str(config), "--agent-import-path" if ":" in agent else "-a", agent]
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=self.folder, env=self._environ(), stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        return Running(process, self.folder / "jobs" / name, log)
+
+    async def run(self, *options: str, agent: str = "oracle", concurrent: int = 4) -> Job:
+        running = await self.start(*options, agent=agent, concurrent=concurrent)
+        return await running.end()
+
+    def _environ(self) -> dict[str, str]:
+        return {
+            **clean_environment(),
+            "HARBOR_TELEMETRY": "off",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "PYTHONPATH": f"{ROOT}:{HERE}",
+            "KEYPROXY_URL": self.gateway.base_url,
+            "KEYPROXY_ENROLMENT_TOKEN": self.token,
+            **self.variables,
+        }
+
+
+@dataclass
+class Running:
+    """A job under way."""
+
+    process: asyncio.subprocess.Process
+    folder: Path
+    log: Path
+
+    async def end(self, within_seconds: float = 110) -> Job:
+        """Wait for it; one that outstays is killed and fails the test."""
+        try:
+            code = await asyncio.wait_for(self.process.wait(), within_seconds)
+        except BaseException:
+            self.process.kill()
+            await self.process.wait()
+            raise
+        return Job(self.folder, code, self.log.read_text(errors="replace"))
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
