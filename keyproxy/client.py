@@ -18,6 +18,7 @@ control plane with `Authorization: Bearer ADMIN_TOKEN`. Every refusal is
     GET  /v1/enrolments           200  {enrolments: [enrolment, …]}; `?all=1` adds the dead
     GET  /v1/enrolments/{id}      200  enrolment
     POST /v1/enrolments/{id}/revoke  200  enrolment, once its end and its tokens' end are durable
+    POST /v1/trials/{trial}/close 200  {receipt}, also where the trial's enrolment is at its end
     GET  /v1/status               200  {version, uptime_seconds, listeners, upstream, model, ready, in_flight, audit}
     POST /v1/checkpoint           200  {seq, head}
 
@@ -172,6 +173,11 @@ class ControlClient:
     def revoke_enrolment(self, enrolment_id: str) -> dict[str, Any]:
         """End an enrolment and every token of its trials; once this returns, that is durable."""
         return self._call("POST", f"/v1/enrolments/{quote(enrolment_id, safe='')}/revoke")
+
+    def close_trial(self, trial: str) -> dict[str, Any]:
+        """The receipt of a trial, which is closed with this if it was not."""
+        receipt: dict[str, Any] = self._call("POST", f"/v1/trials/{quote(trial, safe='')}/close")["receipt"]
+        return receipt
 
     def status(self) -> dict[str, Any]:
         return self._call("GET", "/v1/status")

@@ -64,6 +64,7 @@ class ControlPlane:
                 web.get("/v1/enrolments", self.enrolments, allow_head=False),
                 web.get("/v1/enrolments/{id}", self.enrolment, allow_head=False),
                 web.post("/v1/enrolments/{id}/revoke", self.revoke_enrolment),
+                web.post("/v1/trials/{trial}/close", self.close_trial),
                 web.get("/v1/status", self.status, allow_head=False),
                 web.post("/v1/checkpoint", self.checkpoint),
             ]
@@ -125,6 +126,13 @@ class ControlPlane:
         """200 once the end of it and of its trials' tokens is durable, however often it is asked for."""
         await self._trials.revoke((await self._enrolled(request)).enrolment.enrolment_id, "operator")
         return web.json_response(enrolling.to_wire(await self._enrolled(request), self._now_us()))
+
+    async def close_trial(self, request: web.Request) -> web.Response:
+        """200 with the receipt, however often it is asked for; also where the enrolment is at its end."""
+        receipt = await self._trials.close_any(request.match_info["trial"])
+        if receipt is None:
+            raise web.HTTPNotFound
+        return web.Response(body=b'{"receipt":%b}' % receipt.encode(), content_type="application/json")
 
     async def status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._status())
@@ -188,4 +196,4 @@ def _guard(admin_token: Secret | None) -> Any:
 
 def _deny_for(problem: web.HTTPException) -> Deny:
     code = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}.get(problem.status, "bad_request")
-    return Deny(code, "There is no such token, enrolment or route." if code == "not_found" else None)
+    return Deny(code, "There is no such token, enrolment, trial or route." if code == "not_found" else None)

@@ -119,23 +119,14 @@ class Trials:
             trial = await self._own(enrolment, name)
             if isinstance(trial, Deny):
                 return trial
-            if trial.receipt is not None:
-                return trial.receipt
-            await self._end_tokens(name, "close")
-            minted = await self._desk.ask(lambda store: store.count_trials(enrolment.enrolment_id, trial.task))
-            payload = await self._testify(enrolment, trial, minted)
-            receipt = self._seal(payload)
-            await self._desk.submit(
-                Job(
-                    before=(record.close(trial, payload),),
-                    change=lambda store, _: store.close_trial(name, receipt),
-                    sign=True,
-                    durable=True,
-                    must_land=True,
-                )
-            )
-            self._watch.trial_is(TrialState.CLOSED, name)
-            return receipt
+            return await self._close(enrolment, trial)
+
+    async def close_any(self, name: str) -> str | None:
+        """The operator's: also where the enrolment is at its end. None where there is no such trial."""
+        async with self._lock(name):
+            trial = await self._desk.ask(lambda store: store.trial(name))
+            found = trial and await self._desk.ask(lambda store: store.enrolment(trial.enrolment_id))
+            return None if trial is None or found is None else await self._close(found.enrolment, trial)
 
     async def receipt(self, enrolment: Enrolment, name: str) -> str | Deny:
         """What `close` gave. Raises StoreError."""
@@ -160,6 +151,26 @@ class Trials:
         for name in await self._desk.ask(lambda store: store.trials_of(enrolment_id)):
             async with self._lock(name):
                 await self._end_tokens(name, reason)
+
+    async def _close(self, enrolment: Enrolment, trial: Trial) -> str:
+        """Under the trial's lock."""
+        if trial.receipt is not None:
+            return trial.receipt
+        await self._end_tokens(trial.name, "close")
+        minted = await self._desk.ask(lambda store: store.count_trials(enrolment.enrolment_id, trial.task))
+        payload = await self._testify(enrolment, trial, minted)
+        receipt = self._seal(payload)
+        await self._desk.submit(
+            Job(
+                before=(record.close(trial, payload),),
+                change=lambda store, _: store.close_trial(trial.name, receipt),
+                sign=True,
+                durable=True,
+                must_land=True,
+            )
+        )
+        self._watch.trial_is(TrialState.CLOSED, trial.name)
+        return receipt
 
     async def _open_new(self, enrolment: Enrolment, task: str, nonce: str) -> Opened | Deny:
         """Count, and mint. Under the enrolment's lock, so that what was counted is still so."""
