@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from keyproxy.harbor.faults import PermissionDeniedError
 
-# In a task's [verifier.env]: it asks for a token, and it is a literal since Harbor 0.1.44 knows no default in a template.
+# In a task's [verifier.env]: it asks for a token. A literal, since Harbor 0.1.44 knows no default in a template.
 PLACEHOLDER: Final = "keyproxy-placeholder"
 JUDGE_KEY: Final = "CAA_JUDGE_API_KEY"
 
@@ -57,8 +57,8 @@ def judges(env: Mapping[str, str], base_url: str, token: str) -> dict[str, str]:
     """The verifier's variables, with the judge's token for this one call."""
     if env[JUDGE_KEY] != PLACEHOLDER:
         raise PermissionDeniedError(
-            f"{JUDGE_KEY} is set for the verifier (by --ve, the host's environment or task.toml) to something else than "
-            f"{PLACEHOLDER!r}: keyproxy gives each verification a token of its own; take it out"
+            f"{JUDGE_KEY} is set for the verifier (by --ve, the host's environment or task.toml) to something "
+            f"else than {PLACEHOLDER!r}: keyproxy gives each verification a token of its own; take it out"
         )
     kept = {name: value for name, value in env.items() if not _PROVIDERS.fullmatch(name)}
     return {**kept, JUDGE_KEY: token, "CAA_JUDGE_BASE_URL": base_url}

@@ -10,7 +10,7 @@ import os
 import shlex
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from harbor.environments.base import BaseEnvironment, ExecResult
 
@@ -21,7 +21,7 @@ from keyproxy.harbor.sandbox import Sandbox
 _LOGS: Final = "mkdir -p -m 777 /logs/agent /logs/verifier /logs/artifacts"
 
 
-class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor need not be installed where this is checked
+class LocalEnvironment(BaseEnvironment):
     """Harbor's side alone, for Harbors 0.1.44, 0.13.1 and 0.26."""
 
     if not hasattr(BaseEnvironment, "capabilities"):  # Harbor 0.1.44 asks for these; later ones default to the same
@@ -41,7 +41,7 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor need no
     def _recipe(self) -> Path:
         return Path(self.environment_dir) / "Dockerfile"
 
-    async def start(self, force_build: bool) -> None:  # noqa: ARG002, FBT001  # Harbor's signature
+    async def start(self, force_build: bool) -> None:  # noqa: ARG002  # Harbor's signature
         if os.geteuid() != 0:
             raise PermissionError("the local environment needs root")
         self.logger.warning("the local environment is no security boundary: for trusted agents, in CI")
@@ -56,7 +56,7 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor need no
             env = {**self._image.env, **startup}
             await self._sandbox.spawn([*self._image.entrypoint, "sleep", "infinity"], env=env)
 
-    async def stop(self, delete: bool) -> None:  # noqa: ARG002, FBT001  # Harbor's signature
+    async def stop(self, delete: bool) -> None:  # noqa: ARG002  # Harbor's signature
         if hasattr(self, "_sandbox"):
             await self._sandbox.stop()
 
@@ -114,9 +114,7 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor need no
         await self._checked(f"mkdir -p {target} && tar -x --no-same-owner -C {target}", stdin=archive)
 
     async def _checked(self, command: str, cwd: str = "/", stdin: bytes | None = None) -> bytes:
-        code, output = await self._sandbox.run(
-            ["bash", "-c", command], env=self._image.env, cwd=cwd, stdin=stdin
-        )
+        code, output = await self._sandbox.run(["bash", "-c", command], env=self._image.env, cwd=cwd, stdin=stdin)
         if code != 0:
             raise RuntimeError(f"exit {code} of {command!r}: {output.decode(errors='replace')[-500:]}")
         return output

@@ -84,7 +84,7 @@ class KeyproxyEnvironmentMixin(_Base):
             await self._close(self._life)
 
     async def stop(self, *arguments: Any, **named: Any) -> Any:
-        """Stop, and close the trial; or if a separate verifier follows, end the patient's token and leave it to close."""
+        """Close the trial and stop; or where a separate verifier follows, end the patient's token and leave it that."""
         try:
             if self._life is not None:
                 await self._give_back(self._life)
@@ -166,7 +166,7 @@ class KeyproxyEnvironmentMixin(_Base):
             self._log.warning("%s; the patient's token lives until it expires", fault)
 
     async def _close(self, life: lives.Life) -> None:
-        """A result that is there already must not be lost to a gateway that is gone: the tokens expire by themselves."""
+        """A result that is there must not be lost to a gateway that is gone: the tokens expire by themselves."""
         try:
             await life.close()
         except (KeyproxyError, OSError) as fault:

@@ -1,12 +1,30 @@
 """Trials of three Harbors without a container engine: each gets its own tokens, and gives them back."""
 
+import asyncio
+import json
+import re
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from harbor_jobs import VERSIONS, Jobs
+from harbor_jobs import HERE, VERSIONS, Job, Jobs, minted_and_revoked
 from support.gateway import GatewayProcess
+from support.upstream import KEY, Upstream
 
 pytestmark = [pytest.mark.needs("harbor"), pytest.mark.timeout(240)]
+
+SEPARATE = (HERE / "task" / "task.toml").read_text().replace(
+    "[verifier]\n", '[verifier]\nenvironment_mode = "separate"\n'
+) + '\n[[artifacts]]\nsource = "/app/answer.txt"\n'
+
+
+def all_ended(jobs: Jobs) -> None:
+    """No token lives, and the record took back as many as it gave."""
+    states = jobs.gateway.control.tokens(everything=True)
+    assert [state["status"] for state in states if state["status"] == "live"] == []
+    minted, revoked = minted_and_revoked(jobs.gateway.state_dir)
+    assert minted == revoked
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -17,3 +35,10 @@ async def test_each_trial_has_tokens_of_its_own_and_none_afterwards(
     await jobs.enrol(tasks=3)
     job = await jobs.run()
     assert (job.code, job.rewards, job.faults) == (0, [1.0] * 3, [None] * 3), job.output
+    assert Counter(receipt["task"]["name"] for receipt in job.receipts) == Counter(["task-00", "task-01", "task-02"])
+    assert [receipt["spent"]["patient"]["requests"] for receipt in job.receipts] == [1] * 3
+    assert [receipt["spent"]["judge"]["requests"] for receipt in job.receipts] == [1] * 3
+    all_ended(jobs)
+    assert KEY not in job.text
+    assert jobs.token not in job.text
+    assert re.findall(r"kp_[pje][a-z2-7]{12}_", job.text) == []

@@ -76,7 +76,9 @@ class GatewayProcess:
         """Return when it takes requests; on a state directory with a past, when that is repaired."""
         self.starts += 1
         log_path = self.folder / f"gateway-{self.starts}.log"
-        self._running = await asyncio.to_thread(gateway_process.start_gateway, self.state_dir, log_path, self.settings, listen=self.listen)
+        self._running = await asyncio.to_thread(
+            gateway_process.start_gateway, self.state_dir, log_path, self.settings, listen=self.listen
+        )
 
     async def mint(self, *, role: str = "patient", trial: str = "trial", **limits: int) -> str:
         """A token with these limits and no others."""

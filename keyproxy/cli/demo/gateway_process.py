@@ -51,6 +51,7 @@ def start_gateway(
     settings: Mapping[str, str],
     progress: Progress = lambda _elapsed_seconds: None,
     before_exec: Callable[[], None] | None = None,
+    *,
     listen: str = "127.0.0.1:0",
 ) -> GatewayProcess:
     """Start `keyproxy serve`, on a free loopback port unless told otherwise, and wait until it takes requests.
