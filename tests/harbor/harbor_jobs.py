@@ -165,3 +165,16 @@ def minted_and_revoked(state_dir: Path) -> tuple[list[str], list[str]]:
     found = [line.record for line in lines(state_dir) if line.record is not None]
     minted = sorted(record.data["id"] for record in found if record.kind == "mint")
     return minted, sorted(record.data["token"] for record in found if record.kind == "revoke")
+
+
+def states_of(jobs: Jobs) -> list[str]:
+    """What became of each token."""
+    return [state["status"] for state in jobs.gateway.control.tokens(everything=True)]
+
+
+def all_ended(jobs: Jobs) -> None:
+    """No token lives, and the record took back as many as it gave."""
+    assert "live" not in states_of(jobs)
+    minted, revoked = minted_and_revoked(jobs.gateway.state_dir)
+    assert minted == revoked
+    assert minted

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from harbor_jobs import HERE, VERSIONS, Job, Jobs, minted_and_revoked
+from harbor_jobs import HERE, VERSIONS, Jobs, all_ended
 from support.gateway import GatewayProcess
 from support.upstream import KEY, Upstream
 
@@ -17,14 +17,6 @@ pytestmark = [pytest.mark.needs("harbor"), pytest.mark.timeout(240)]
 SEPARATE = (HERE / "task" / "task.toml").read_text().replace(
     "[verifier]\n", '[verifier]\nenvironment_mode = "separate"\n'
 ) + '\n[[artifacts]]\nsource = "/app/answer.txt"\n'
-
-
-def all_ended(jobs: Jobs) -> None:
-    """No token lives, and the record took back as many as it gave."""
-    states = jobs.gateway.control.tokens(everything=True)
-    assert [state["status"] for state in states if state["status"] == "live"] == []
-    minted, revoked = minted_and_revoked(jobs.gateway.state_dir)
-    assert minted == revoked
 
 
 @pytest.mark.parametrize("version", VERSIONS)
