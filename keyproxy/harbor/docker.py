@@ -53,7 +53,7 @@ class KeyproxyDockerEnvironment(KeyproxyEnvironmentMixin, DockerEnvironment):
         return Path(self._overlay.name) / "keyproxy.json"
 
     def _overlay_content(self, where: place.Place) -> dict[str, Any]:
-        """The host's name inside; one network if it is named; an init, since `sleep` as pid 1 ignores a stop for 10 s."""
+        """The host's name inside; one network if it is named; an init, since `sleep` as pid 1 outstays a stop."""
         main: dict[str, Any] = {"init": True}
         services: dict[str, Any] = {"main": main}
         name = urlsplit(where.from_docker).hostname or ""

@@ -99,7 +99,8 @@ class LocalEnvironment(BaseEnvironment):
 
     async def _copy(self, step: dockerfile.Copy) -> None:
         """As Docker does: a folder's contents, a file into a folder or under a new name."""
-        for source in (path for pattern in step.sources for path in sorted(Path(self.environment_dir).glob(pattern))):
+        folder = Path(self.environment_dir)
+        for source in (path for pattern in step.sources for path in _matching(folder, pattern)):
             if source.is_dir():
                 await self.upload_dir(source, step.target)
             else:
@@ -122,6 +123,10 @@ class LocalEnvironment(BaseEnvironment):
 
 class KeyproxyLocalEnvironment(KeyproxyEnvironmentMixin, LocalEnvironment):
     """`-e keyproxy.harbor:KeyproxyLocalEnvironment`."""
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    return [folder] if pattern in {".", "./"} else sorted(folder.glob(pattern))
 
 
 def _packed(members: dict[str, Path]) -> bytes:

@@ -21,7 +21,7 @@ from keyproxy.errors import KeyproxyError
 from keyproxy.harbor import lives, place
 
 _SUMMARY_NAME: Final = "keyproxy.json"
-_NO_TRIAL: Final = "kpt_none"
+_NO_TRIAL: Final = f"kpt_{0:032x}"  # of a trial's form, or the route itself would be unknown
 _SPENT: Final = ("requests", "tokens", "microusd")
 _SUMMED_UP: Final = ("trial", "attempt", "models", "counts", "endings", "alarms", "spent", "times", "version")
 

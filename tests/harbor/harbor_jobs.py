@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+from asyncio.subprocess import PIPE
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,9 +104,11 @@ class Jobs:
         name = f"job-{self.count}"
         program = ROOT / "build" / f"harbor-{self.version}" / "bin" / "harbor"
         command = [str(program), "run", "-p", str(self.tasks), "-q", "-n", str(concurrent), *options]
+        if self.version != VERSIONS[-1]:
+            command.append("-y")
         command += ["-o", str(self.folder / "jobs"), "--job-name", name]
         if self.version == VERSIONS[0]:
-            command += ["-y", "-a", agent, "-e", self.environment]
+            command += ["-a", agent, "-e", self.environment]
         else:  # these take a class for the environment from a file alone
             config = self.folder / f"{name}.json"
             config.write_text(json.dumps({"environment": {"import_path": self.environment}}))
@@ -120,6 +123,20 @@ class Jobs:
     async def run(self, *options: str, agent: str = "oracle", concurrent: int = 4) -> Job:
         running = await self.start(*options, agent=agent, concurrent=concurrent)
         return await running.end()
+
+    async def python(self, script: str, *arguments: str) -> str:
+        """What a script of this folder says, run by Harbor's interpreter."""
+        program = ROOT / "build" / f"harbor-{self.version}" / "bin" / "python"
+        process = await asyncio.create_subprocess_exec(
+            *(str(program), str(HERE / script), *arguments),
+            cwd=self.folder,
+            env=self._environ(),
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        said, complained = await asyncio.wait_for(process.communicate(), 110)
+        assert process.returncode == 0, complained.decode()
+        return said.decode()
 
     def _environ(self) -> dict[str, str]:
         inherited = clean_environment()
@@ -178,3 +195,11 @@ def all_ended(jobs: Jobs) -> None:
     minted, revoked = minted_and_revoked(jobs.gateway.state_dir)
     assert minted == revoked
     assert minted
+
+
+def record_of(state_dir: Path, trial: str) -> list[tuple[str, str]]:
+    """A trial's records in their order: the kind, and the role's letter of the token where there is one."""
+    found = [line.record for line in lines(state_dir) if line.record is not None]
+    mine = [record for record in found if record.data.get("trial") == trial]
+    named = [(record.kind, str(record.data.get("token") or record.data.get("id") or "")) for record in mine]
+    return [(kind, token.removeprefix("kp_")[:1]) for kind, token in named]

@@ -1,6 +1,7 @@
 """Whatever ends a trial early, its tokens end with it: by Harbor's hand, or by their own expiry."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from support.upstream import Upstream
 
 pytestmark = [pytest.mark.needs("harbor"), pytest.mark.timeout(240)]
 
+TASK_TOML = (HERE / "task" / "task.toml").read_text()
 SLEEPS = "#!/bin/bash\nask patient 'Where does it hurt?' > /dev/null\nsleep 300\n"
 
 
@@ -23,6 +25,15 @@ async def until(condition: Callable[[], bool], within_seconds: float = 60) -> No
     async with asyncio.timeout(within_seconds):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.05)  # another process' state has no event
+
+
+def sleepers() -> list[bytes]:
+    """Processes of the script below, on the whole machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            found.append(path.read_bytes())
+    return [words for words in found if b"299.5" in words]
 
 
 def is_asked(upstream: Upstream, times: int) -> Callable[[], bool]:
@@ -46,18 +57,18 @@ async def test_sigkill_leaves_tokens_that_end_by_themselves_and_no_sandbox(jobs:
     jobs.edit("solution/solve.sh", SLEEPS.replace("300", "299.5"))
     running = await jobs.start()
     await until(is_asked(upstream, 2))
+    await until(lambda: sleepers() != [])
     running.kill()
     await running.end()
     assert states_of(jobs) == ["live"] * 2
     await until(lambda: states_of(jobs) == ["expired"] * 2)
-    processes = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert [words for words in processes if b"299.5" in words] == []
+    assert sleepers() == []
 
 
 async def test_an_agent_that_outstays_its_time_loses_its_token_and_is_graded(jobs: Jobs) -> None:
     await jobs.enrol()
     jobs.edit("solution/solve.sh", "#!/bin/bash\nask patient 'Where?' > /app/answer.txt\nsleep 300\n")
-    jobs.edit("task.toml", (HERE / "task" / "task.toml").read_text().replace("timeout_sec = 60.0", "timeout_sec = 3.0", 1))
+    jobs.edit("task.toml", TASK_TOML.replace("timeout_sec = 60.0", "timeout_sec = 3.0", 1))
     job = await jobs.run()
     assert (job.rewards, job.faults) == ([1.0], ["AgentTimeoutError"]), job.output
     all_ended(jobs)
@@ -67,7 +78,8 @@ async def test_a_verifier_that_crashes_or_hangs_gives_its_token_back(jobs: Jobs)
     await jobs.enrol(tasks=2)
     hangs, crashes = sorted(jobs.tasks.iterdir())
     (hangs / "tests" / "test.sh").write_text("#!/bin/bash\nask judge 'Is it so?'\nsleep 300\n")
-    (hangs / "task.toml").write_text((HERE / "task" / "task.toml").read_text().replace("[verifier]", "[verifier]\ntimeout_sec = 3.0", 1).replace("timeout_sec = 60.0\n\n[verifier.env]", "[verifier.env]"))
+    short = "[verifier]\ntimeout_sec = 3.0"
+    (hangs / "task.toml").write_text(TASK_TOML.replace("[verifier]\ntimeout_sec = 60.0", short))
     (crashes / "tests" / "test.sh").write_text("#!/bin/bash\nkill -SEGV $$\n")
     job = await jobs.run()
     assert job.rewards == [None, None]
@@ -91,19 +103,26 @@ async def test_a_gateway_that_restarts_in_mid_trial_is_waited_for(upstream: Upst
         all_ended(jobs)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_a_silent_gateway_is_no_reward(jobs: Jobs, version: str) -> None:
+@pytest.mark.slow
+async def test_a_silent_gateway_is_no_reward(jobs: Jobs) -> None:
     await jobs.enrol()
-    jobs.version = version
-    jobs.variables = {"KEYPROXY_URL": "http://127.0.0.1:9", "KEYPROXY_TEST_PATIENCE": "1"}
+    jobs.variables = {"KEYPROXY_URL": "http://127.0.0.1:9"}
     job = await jobs.run()
     assert (job.rewards, job.faults) == ([None], ["HealthcheckError"]), job.output
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_enrolment_that_does_not_hold_the_task_is_no_reward(jobs: Jobs, version: str) -> None:
+    await jobs.enrol()
+    (jobs.tasks / "task-00").rename(jobs.tasks / "another")
+    jobs.version = version
+    job = await jobs.run()
+    assert (job.rewards, job.faults) == ([None], ["PermissionDeniedError"]), job.output
+
+
 async def test_64_trials_at_once(jobs: Jobs) -> None:
     await jobs.enrol(tasks=64, limits={"requests": 2, "concurrency": 1})
-    ask = "#!/bin/bash\nask patient one > /app/answer.txt\nask patient two > /dev/null\nask patient three > /logs/agent/third\n"
-    jobs.edit("solution/solve.sh", ask)
+    jobs.edit("solution/solve.sh", "ask patient one; ask patient two; ask patient three > /logs/agent/third\n")
     job = await jobs.run(concurrent=64)
     assert job.faults == [None] * 64, job.output
     assert [path.read_text() for path in job.folder.glob("*/agent/third")] == ["429\n"] * 64
