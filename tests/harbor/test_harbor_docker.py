@@ -1,13 +1,17 @@
 """Trials of Harbor in real containers, on the locked network of scripts/docker-ci."""
 
+import asyncio
+import json
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harbor_jobs import DOCKER, Jobs
+from harbor_jobs import DOCKER, HERE, Job, Jobs, all_ended
 from support.gateway import GatewayProcess
-from support.upstream import Upstream
+from support.upstream import KEY, Upstream
 
 pytestmark = [
     pytest.mark.needs("harbor"),
@@ -31,3 +35,76 @@ async def test_oracle_and_nop(jobs: Jobs) -> None:
     assert (oracle.code, oracle.rewards, oracle.faults) == (0, [1.0] * 4, [None] * 4), oracle.output
     nop = await jobs.run(agent="nop", concurrent=4)
     assert (nop.code, nop.rewards, nop.faults) == (0, [0.0] * 4, [None] * 4), nop.output
+
+
+DEFENDED = """#!/bin/bash
+# As a task with an unprivileged agent does it: its leftovers die first, and the folder of rewards is root's.
+pkill -KILL -u agent
+chmod 700 /logs/verifier
+rm -f /logs/verifier/reward.txt /logs/verifier/reward.json
+echo '{"reward": 0}' > /logs/verifier/reward.new
+ask judge "Is it so?" > /dev/null && sleep 1
+mv /logs/verifier/reward.new /logs/verifier/reward.json
+"""
+
+
+async def attack(jobs: Jobs, *, user: str) -> tuple[Job, dict[str, Any]]:
+    """Let the attacker loose on one trial, beside listeners that it must not reach; what it got."""
+    await jobs.enrol(limits={"requests": 6})
+    task = (HERE / "task" / "task.toml").read_text()
+    task = task.replace("[agent]", f'[agent]\nuser = "{user}"').replace("[verifier]", '[verifier]\nuser = "root"')
+    jobs.edit("task.toml", task)
+    jobs.edit("tests/test.sh", DEFENDED)
+    jobs.edit(
+        "environment/Dockerfile",
+        (HERE / "task" / "environment" / "Dockerfile").read_text() + "COPY attacker.py /srv/\n",
+    )
+    jobs.edit("environment/attacker.py", (HERE / "attacker.py").read_text())
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        elsewhere = [f"{address}:{port}" for address in own_addresses()]
+        assert len(elsewhere) > 1
+        gateway = f"{os.environ['KEYPROXY_CI_ADDRESS']} {os.environ['KEYPROXY_CI_PORT']}"
+        jobs.variables["AGENT_SCRIPT"] = f"python3 /srv/attacker.py {gateway} {','.join(elsewhere)}"
+        job = await jobs.run(agent="harbor_agents:Shell")
+    said = "".join(path.read_text() for path in job.folder.glob("*/agent/shell.txt"))
+    return job, json.loads(said.splitlines()[-1])
+
+
+def own_addresses() -> list[str]:
+    told = subprocess.run(["ip", "-json", "-4", "address"], capture_output=True, check=True, text=True)
+    return [each["local"] for link in json.loads(told.stdout) for each in link["addr_info"]]
+
+
+NOTHING = {"env": [], "proc": [], "files": [], "elsewhere": [], "names": False, "scan": [], "gateway": True}
+
+
+async def test_an_unprivileged_attacker_gets_neither_token_nor_reward(jobs: Jobs) -> None:
+    job, got = await attack(jobs, user="agent")
+    assert got == {**NOTHING, "token": False}
+    assert job.rewards == [0.0], job.output
+    assert list(job.folder.rglob("stolen")) == []
+    assert [receipt["counts"]["requests"] for receipt in job.receipts] == [1]  # the judge's
+    all_ended(jobs)
+    assert KEY not in job.text
+
+
+async def test_an_attacker_with_root_gets_a_token_that_is_worth_its_budget_and_no_more(
+    jobs: Jobs, upstream: Upstream
+) -> None:
+    job, got = await attack(jobs, user="root")
+    assert {**got, **NOTHING, "proc": []} == {
+        **NOTHING,
+        "token": True,
+        "another_model": 200,
+        "web_search": 400,
+        "responses": 404,
+        "mint": 404,
+        "trials": 403,
+        "flood": [200, 429],
+    }
+    assert {seen.json["model"] for seen in upstream.seen} == {"gpt-5.4-mini"}
+    assert [receipt["spent"]["patient"]["requests"] for receipt in job.receipts] == [6]
+    assert [receipt["models"]["asked"] for receipt in job.receipts] == [["gpt-5.4-mini"]]
+    all_ended(jobs)
+    assert KEY not in job.text
