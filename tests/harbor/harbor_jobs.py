@@ -203,3 +203,20 @@ def record_of(state_dir: Path, trial: str) -> list[tuple[str, str]]:
     mine = [record for record in found if record.data.get("trial") == trial]
     named = [(record.kind, str(record.data.get("token") or record.data.get("id") or "")) for record in mine]
     return [(kind, token.removeprefix("kp_")[:1]) for kind, token in named]
+
+
+SEPARATE = 'artifacts = ["/app/answer.txt"]\n' + (HERE / "task" / "task.toml").read_text().replace(
+    "[verifier]\n", '[verifier]\nenvironment_mode = "separate"\n'
+)
+DOCKERFILE = (HERE / "task" / "environment" / "Dockerfile").read_text()
+
+
+def separate(jobs: Jobs) -> None:
+    """The portable form: an image of the verifier's own, that holds its tests."""
+    jobs.edit("task.toml", SEPARATE)
+    jobs.edit("tests/Dockerfile", DOCKERFILE + "COPY . /tests/\n")
+    jobs.edit("tests/ask", (HERE / "task" / "environment" / "ask").read_text())
+    test = (HERE / "task" / "tests" / "test.sh").read_text()
+    jobs.edit(
+        "tests/test.sh", test.replace(' && [ "$(ask patient "Still there?")" = 401 ]', " && [ ! -e /run/caa/env ]")
+    )

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_jobs import DOCKER, HERE, Job, Jobs, all_ended
+from harbor_jobs import DOCKER, HERE, Job, Jobs, all_ended, separate
+from support.answers import good
 from support.gateway import GatewayProcess
 from support.upstream import KEY, Upstream
 
@@ -48,6 +49,9 @@ mv /logs/verifier/reward.new /logs/verifier/reward.json
 """
 
 
+DECOY = "RUN echo sk-deco-00000000000000000000 > /srv/decoy\n"  # so that a search that finds nothing shows
+
+
 async def attack(jobs: Jobs, *, user: str) -> tuple[Job, dict[str, Any]]:
     """Let the attacker loose on one trial, beside listeners that it must not reach; what it got."""
     await jobs.enrol(limits={"requests": 6})
@@ -57,7 +61,7 @@ async def attack(jobs: Jobs, *, user: str) -> tuple[Job, dict[str, Any]]:
     jobs.edit("tests/test.sh", DEFENDED)
     jobs.edit(
         "environment/Dockerfile",
-        (HERE / "task" / "environment" / "Dockerfile").read_text() + "COPY attacker.py /srv/\n",
+        (HERE / "task" / "environment" / "Dockerfile").read_text() + f"COPY attacker.py /srv/\n{DECOY}",
     )
     jobs.edit("environment/attacker.py", (HERE / "attacker.py").read_text())
     async with await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0) as other:
@@ -66,9 +70,17 @@ async def attack(jobs: Jobs, *, user: str) -> tuple[Job, dict[str, Any]]:
         assert len(elsewhere) > 1
         gateway = f"{os.environ['KEYPROXY_CI_ADDRESS']} {os.environ['KEYPROXY_CI_PORT']}"
         jobs.variables["AGENT_SCRIPT"] = f"python3 /srv/attacker.py {gateway} {','.join(elsewhere)}"
+        assert [each for each in elsewhere if not answers(each)] == []
         job = await jobs.run(agent="harbor_agents:Shell")
+    assert job.faults == [None], job.output
     said = "".join(path.read_text() for path in job.folder.glob("*/agent/shell.txt"))
     return job, json.loads(said.splitlines()[-1])
+
+
+def answers(address: str) -> bool:
+    """From the host, in another process: this one stays on loopback."""
+    host, _, port = address.rpartition(":")
+    return subprocess.run(["bash", "-c", f"exec 3<>/dev/tcp/{host}/{port}"], capture_output=True).returncode == 0
 
 
 def own_addresses() -> list[str]:
@@ -76,7 +88,7 @@ def own_addresses() -> list[str]:
     return [each["local"] for link in json.loads(told.stdout) for each in link["addr_info"]]
 
 
-NOTHING = {"env": [], "proc": [], "files": [], "elsewhere": [], "names": False, "scan": [], "gateway": True}
+NOTHING = {"env": [], "proc": [], "files": ["sk-d"], "elsewhere": [], "names": False, "scan": [], "gateway": True}
 
 
 async def test_an_unprivileged_attacker_gets_neither_token_nor_reward(jobs: Jobs) -> None:
@@ -93,7 +105,7 @@ async def test_an_attacker_with_root_gets_a_token_that_is_worth_its_budget_and_n
     jobs: Jobs, upstream: Upstream
 ) -> None:
     job, got = await attack(jobs, user="root")
-    assert {**got, **NOTHING, "proc": []} == {
+    assert got == {
         **NOTHING,
         "token": True,
         "another_model": 200,
@@ -108,3 +120,35 @@ async def test_an_attacker_with_root_gets_a_token_that_is_worth_its_budget_and_n
     assert [receipt["models"]["asked"] for receipt in job.receipts] == [["gpt-5.4-mini"]]
     all_ended(jobs)
     assert KEY not in job.text
+
+
+async def test_a_separate_verifier_in_a_container_of_its_own(jobs: Jobs) -> None:
+    await jobs.enrol()
+    separate(jobs)
+    job = await jobs.run()
+    assert (job.rewards, job.faults) == ([1.0], [None]), job.output
+    all_ended(jobs)
+
+
+async def test_terminus_2_takes_a_turn_in_the_locked_network(jobs: Jobs) -> None:
+    """Its own model is reached from Harbor's process, the patient from the container."""
+    await jobs.enrol()
+    turn = {"analysis": "", "plan": "", "task_complete": False}
+    asking = {**turn, "commands": [{"keystrokes": 'ask patient "Where?" > /app/answer.txt\n', "duration": 4}]}
+    done = {**turn, "commands": [], "task_complete": True}
+    async with Upstream() as model:
+        model.script(*(good([json.dumps(said)]) for said in (asking, done, done)))
+        jobs.variables |= {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": model.base_url}
+        job = await jobs.run(
+            "-m",
+            "openai/local-agent",
+            "--ak",
+            f"api_base={model.base_url}",
+            "--ak",
+            "record_terminal_session=false",
+            agent="terminus-2",
+        )
+        assert len(model.seen) == 3
+    assert (job.rewards, job.faults) == ([1.0], [None]), job.output
+    assert KEY not in job.text
+    all_ended(jobs)

@@ -3,26 +3,10 @@
 from pathlib import Path
 
 import pytest
-from harbor_jobs import HERE, Jobs, all_ended, record_of
+from harbor_jobs import Jobs, all_ended, record_of, separate
 from support.gateway import GatewayProcess
 
 pytestmark = [pytest.mark.needs("harbor"), pytest.mark.timeout(240)]
-
-SEPARATE = 'artifacts = ["/app/answer.txt"]\n' + (HERE / "task" / "task.toml").read_text().replace(
-    "[verifier]\n", '[verifier]\nenvironment_mode = "separate"\n'
-)
-DOCKERFILE = (HERE / "task" / "environment" / "Dockerfile").read_text()
-
-
-def separate(jobs: Jobs) -> None:
-    """The portable form: an image of the verifier's own, that holds its tests."""
-    jobs.edit("task.toml", SEPARATE)
-    jobs.edit("tests/Dockerfile", DOCKERFILE + "COPY . /tests/\n")
-    jobs.edit("tests/ask", (HERE / "task" / "environment" / "ask").read_text())
-    test = (HERE / "task" / "tests" / "test.sh").read_text()
-    jobs.edit(
-        "tests/test.sh", test.replace(' && [ "$(ask patient "Still there?")" = 401 ]', " && [ ! -e /run/caa/env ]")
-    )
 
 
 @pytest.mark.parametrize("version", ["0.26.0", "0.13.1"])  # 0.1.44 has no such mode
