@@ -1,0 +1,1 @@
+"""The data set: from a case to the task that Harbor runs."""
