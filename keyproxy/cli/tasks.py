@@ -5,6 +5,7 @@ business; this command only walks over the folders and reports.
 """
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from keyproxy.errors import EXIT_FINDING, EXIT_NOT_FOUND, EXIT_OK, ConfigError, 
 
 if TYPE_CHECKING:
     from keyproxy.dataset.case import Case
-    from keyproxy.dataset.checks.finding import Finding
 
 Subparsers = argparse._SubParsersAction  # noqa: SLF001  argparse has no public name for it
 
@@ -33,6 +33,7 @@ def add_parser(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     check = _verb(verbs, "check", "check cases, and that everything rendered is what a build gives")
     check.set_defaults(run=_check)
     check.add_argument("--json", action="store_true", help="print one JSON object a finding")
+    check.add_argument("--full", action="store_true", help="build twice as well, and report blind guesses")
     listing = _verb(verbs, "list", "list the cases")
     listing.set_defaults(run=_list)
     show = _verb(verbs, "show", "show a case on one page, with its answer")
@@ -54,20 +55,32 @@ def _verb(
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from keyproxy.dataset.checks import examine  # pydantic is slow to import
+    from keyproxy.dataset.checks import examine, whole  # pydantic is slow to import
 
-    findings: list[Finding] = []
     folders = _folders(arguments)
-    for folder in folders:
-        for finding in examine(folder):
-            findings.append(finding)
-            if arguments.json:
-                print_json(vars(finding))
-            else:
-                print(finding.line())
+    parts = [examine(folder) for folder in folders]
+    if not arguments.task:
+        parts.append(whole.tree(arguments.root))
+    if arguments.full:
+        parts.append(whole.repeatable(arguments.root))
+    count = 0
+    for finding in itertools.chain.from_iterable(parts):
+        count += 1
+        print_json(vars(finding)) if arguments.json else print(finding.line())
+    if arguments.full and not arguments.json:
+        _print_baselines(folders)
     if not arguments.json:
-        print(f"{len(folders)} cases, {len(findings)} findings")
-    return EXIT_FINDING if findings else EXIT_OK
+        print(f"{len(folders)} cases, {count} findings")
+    return EXIT_FINDING if count else EXIT_OK
+
+
+def _print_baselines(folders: list[Path]) -> None:
+    from keyproxy.dataset.checks import open_case, whole
+
+    print_table(
+        ("blind guess from", "right at once", "among ten best"),
+        [(row.source, f"{row.first:.0%}", f"{row.among_best:.0%}") for row in whole.baselines(map(open_case, folders))],
+    )
 
 
 def _list(arguments: argparse.Namespace) -> int:

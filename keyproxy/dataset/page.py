@@ -36,7 +36,8 @@ def _head(case: Case) -> Iterator[str]:
     patient = case.patient
     side = f", side: {patient.side}" if patient.side else ""
     weeks = f", {patient.pregnancy_weeks:g} weeks pregnant" if patient.pregnancy_weeks else ""
-    yield f"\nPATIENT  {patient.name}, {patient.age}, {patient.sex}, {patient.weight_kg:g} kg{weeks}{side}; {patient.style}"
+    body = f"{patient.age}, {patient.sex}, {patient.weight_kg:g} kg{weeks}{side}"
+    yield f"\nPATIENT  {patient.name}, {body}; {patient.style}"
     if case.companion:
         yield f"WITH     {case.companion.name}, {case.companion.relation}; {case.companion.style}"
 

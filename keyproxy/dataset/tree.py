@@ -7,6 +7,7 @@ case.toml.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,6 +53,13 @@ def rendered(root: Path) -> dict[str, File]:
     return files
 
 
+def fingerprint(root: str) -> str:
+    """One digest over all that a build gives, modes included."""
+    files = rendered(Path(root))
+    whole = b"".join(b"%s %o %s\n" % (path.encode(), file.mode, file.content) for path, file in sorted(files.items()))
+    return hashlib.sha256(whole).hexdigest()
+
+
 def write(root: Path) -> list[Difference]:
     """Bring the tree to what a build gives; returns what had to change."""
     files = rendered(root)
@@ -64,7 +72,7 @@ def write(root: Path) -> list[Difference]:
         file = files[change.path]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content)
-        path.chmod(_mode(file))
+        path.chmod(file.mode)
     return changes
 
 
@@ -97,7 +105,3 @@ def _present(root: Path) -> set[str]:
         for path in (root / folder).rglob("*")
         if (path.is_symlink() or not path.is_dir()) and path.name != CASE_FILE and _IGNORED not in path.parts
     }
-
-
-def _mode(file: File) -> int:
-    return 0o755 if file.executable else 0o644

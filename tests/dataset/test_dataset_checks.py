@@ -60,6 +60,7 @@ SPOILERS: dict[str, Callable[[Document], object]] = {
     "records": lambda case: case["chart"]["allergies"].update(known="listed"),
     "diagnosis": lambda case: case["diagnosis"]["too_broad"].append("Testicular torsion"),
     "other_labels": lambda case: case["diagnosis"]["accept"].append(load_plan().cases["case-0037"].label),
+    "visible": lambda case: _fact(case, "urine").update(say="speak to the patient; the reply is printed"),
     "answer": lambda case: case["exam"][0].update(text="Looks like a twisted testicle."),
     "prompt": lambda case: _fact(case, "ache").update(say="Nobody asks about an injury, it asks about an injury."),
     "guards": lambda case: _fact(case, "urine").update(say="It might be appendicitis."),

@@ -12,7 +12,7 @@ from typing import Final
 
 from keyproxy.clinic.consultation import catalogue
 from keyproxy.clinic.refusal import CaseError
-from keyproxy.dataset.checks import asking, body, evidence, labels, making, oracle, sabotage, words
+from keyproxy.dataset.checks import asking, body, evidence, labels, making, oracle, sabotage, visible, words
 from keyproxy.dataset.checks.finding import Check, Examined, Finding
 from keyproxy.dataset.documents import render_documents
 from keyproxy.dataset.loading import load_case
@@ -33,6 +33,7 @@ CHECKS: Final[dict[str, Check]] = {
     "diagnosis": labels.lists,
     "other_labels": labels.matrix,
     "answer": words.answer_in_texts,
+    "visible": visible.visible,
     "prompt": words.prompt,
     "guards": words.voices,
     "terms": words.terms,
