@@ -133,7 +133,7 @@ def test_what_cannot_start_names_the_remedy(options: list[str], environ: dict[st
 
 async def test_the_patient_behind_a_gateway_is_asked_with_a_token_of_it(gateway: Gateway, upstream: Upstream) -> None:
     upstream.default = good(["It hurts low down, ", "it really does."])
-    token = await gateway.mint(requests=5)
+    token = await gateway.mint(limits={"requests": 5})
     environ = {"CAA_PATIENT_BASE_URL": gateway.base_url, "CAA_PATIENT_API_KEY": token}
     done = await asyncio.to_thread(_consult, ["Where does it hurt?", "/quit"], "--patient", "env", **environ)
     assert "It hurts low down, it really does." in done.stdout
