@@ -37,7 +37,7 @@ class PatientSettings:
 
     def __init__(self, legacy_client_env: bool) -> None:
         self._legacy = legacy_client_env
-        self._latched: Endpoint | None = None
+        self._latched: list[Endpoint | None] = []
 
     def find(self, root: Mapping[str, str], in_file: Mapping[str, str], client: Any) -> tuple[Endpoint | None, str]:
         """The endpoint (None: the rule patient) and `config_source`."""
@@ -50,11 +50,11 @@ class PatientSettings:
         return endpoint, "file" if set(names_of(PATIENT)) & set(in_file) else "environment"
 
     def _from_client(self, client: Any) -> Endpoint | None:
-        if self._latched is None:
+        if not self._latched:
             given = client if isinstance(client, dict) else {}
             known = {name: given[name] for name in names_of(PATIENT) if isinstance(given.get(name), str)}
-            self._latched = read_endpoint(PATIENT, known)
-        return self._latched
+            self._latched.append(read_endpoint(PATIENT, known))
+        return self._latched[0]
 
 
 class Desk:

@@ -31,6 +31,11 @@ class Places:
         return self.run / "caa" / "env"
 
     @property
+    def pid(self) -> Path:
+        """Which process the service is; locked while it lives."""
+        return self.run / "caa" / "service.pid"
+
+    @property
     def record(self) -> Path:
         """The folder that a separate verifier gets as an artifact."""
         return self.state / "record"

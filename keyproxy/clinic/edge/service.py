@@ -1,7 +1,8 @@
 """The service as a process: started by root, in the background once it listens.
 
-Owns the start (one service to a case, the door before the starter returns), the log
-and the end by SIGTERM. Called by the container's entrypoint.
+Owns the start (one service at a time, the door open before the starter returns), the
+file that names its process, the log, and the end by SIGTERM. Called by the
+container's entrypoint.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ def _in_background(places: Places) -> int:
 def _serve(places: Places, ready: int) -> int:
     try:
         places.record.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(places.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        places.pid.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(places.pid, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
         desk = Desk(places, os.environ)
         server = Server(places.socket, allowed_uids(os.environ), desk.answer)
     except (CaseError, SettingError, OSError) as fault:

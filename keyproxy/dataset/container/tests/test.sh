@@ -6,10 +6,13 @@ PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 unset BASH_ENV ENV CDPATH
 umask 077
-cd / || exit 1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+cd / || exit 1
 logs=${CAA_LOGS_DIR:-/logs/verifier}
-agent=$(id -u "${CAA_AGENT_USER:-agent}" 2>/dev/null || true)
+agent=${CAA_AGENT_USER:-agent}
+case $agent in
+*[!0-9]*) agent=$(id -u "$agent" 2>/dev/null || true) ;;
+esac
 
 # kill(-1) as the agent ends all that it may signal at once, so that nothing forks away; root's are out of its reach.
 # Where the agent is root, or this is not, there is no such line to draw.
