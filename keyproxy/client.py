@@ -1,18 +1,24 @@
-"""How commands and harnesses speak to a gateway's control plane: the standard library and nothing else.
+"""How commands and harnesses speak to a gateway: the standard library and nothing else.
 
 Owns the client side of the wire below and the turning of refusals into faults with
 exit codes. Must not import the server's rooms, nor put a token into a URL or a
 message. Called by cli, and by harbor inside other people's processes.
 
-The wire is JSON over HTTP/1.1, on `admin.sock` in the state directory without a
-credential (the socket's mode is the credential), or on the TCP control plane with
-`Authorization: Bearer ADMIN_TOKEN`. Every refusal is `{"error": {message, type, param, code}}`.
+`ControlClient` is the operator's. The wire is JSON over HTTP/1.1, on `admin.sock` in the
+state directory without a credential (the socket's mode is the credential), or on the TCP
+control plane with `Authorization: Bearer ADMIN_TOKEN`. Every refusal is
+`{"error": {message, type, param, code}}`.
 
     POST /v1/tokens               201  the token and its effective grant: {token, id, trial, role, …, limits}
     GET  /v1/tokens               200  {tokens: [state, …]}; `?trial=T` narrows, `?all=1` adds the dead
     GET  /v1/tokens/{id}          200  state
     POST /v1/tokens/lookup        200  state, for {token: "the whole token"}
     POST /v1/tokens/{id}/revoke   200  state, once the revocation is durable
+    POST /v1/enrolments           201  the enrolment token and its terms: {token, id, tasks, limits, …}
+    GET  /v1/enrolments           200  {enrolments: [enrolment, …]}; `?all=1` adds the dead
+    GET  /v1/enrolments/{id}      200  enrolment
+    POST /v1/enrolments/{id}/revoke  200  enrolment, once its end and its tokens' end are durable
+    POST /v1/trials/{trial}/close 200  {receipt}, also where the trial's enrolment is at its end
     GET  /v1/status               200  {version, uptime_seconds, listeners, upstream, model, ready, in_flight, audit}
     POST /v1/checkpoint           200  {seq, head}
 
@@ -24,6 +30,9 @@ labels. An unknown or ill-typed field is 422 with `param`.
 A state is the grant as minting echoed it, and `status` (live, expired, revoked, closed),
 `revoked_at`, `closed` (why, or null), `in_flight`, and `balance` {requests, tokens,
 microusd}, each {limit, used, reserved, left}, where null is unlimited.
+
+`EnrolmentClient` is a harness's, on the data plane with an enrolment token; docs/gateway.md
+has its routes (`/v1/trials` and what is below it).
 """
 
 import http.client
@@ -32,7 +41,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -53,31 +62,35 @@ _ANSWER_MAX_BYTES: Final = 64 * 1024**2
 
 
 class UnavailableError(KeyproxyError):
-    """Nobody answered, or not with the control plane's words."""
+    """Nobody answered, or the gateway cannot just now (429, 5xx): the same call may be made again."""
 
     exit_code = EXIT_UNAVAILABLE
 
 
 class NotFoundError(KeyproxyError):
-    """There is no such token, or no such route."""
+    """There is no such token, no such trial for this enrolment, or no such route."""
 
     exit_code = EXIT_NOT_FOUND
 
 
 class DeniedError(KeyproxyError):
-    """The credential is missing or wrong."""
+    """The credential is missing, wrong or at its end, or does not allow this."""
 
     exit_code = EXIT_DENIED
 
 
 class RefusedError(KeyproxyError):
-    """The request was understood and refused; `param` names the field."""
+    """The request was understood and refused; `param` names the field, `code` is one of docs/errors.md.
+
+    `trial_state` and `trial_limit` are the codes of a trial that is too far on, and of one too many.
+    """
 
     exit_code = EXIT_USAGE
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(f"{param}: {message}" if param else message)
         self.param = param
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,27 @@ class ControlClient:
         token_id = id_or_token if _TOKEN_ID.fullmatch(id_or_token) else self.token(id_or_token)["id"]
         return self._call("POST", f"/v1/tokens/{quote(token_id, safe='')}/revoke")
 
+    def enrol(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an enrolment; the answer holds its token, this once."""
+        return self._call("POST", "/v1/enrolments", spec)
+
+    def enrolments(self, *, everything: bool = False) -> list[dict[str, Any]]:
+        """The live enrolments, or with `everything` the expired and revoked as well."""
+        found: list[dict[str, Any]] = self._call("GET", f"/v1/enrolments{'?all=1' if everything else ''}")["enrolments"]
+        return found
+
+    def enrolment(self, enrolment_id: str) -> dict[str, Any]:
+        return self._call("GET", f"/v1/enrolments/{quote(enrolment_id, safe='')}")
+
+    def revoke_enrolment(self, enrolment_id: str) -> dict[str, Any]:
+        """End an enrolment and every token of its trials; once this returns, that is durable."""
+        return self._call("POST", f"/v1/enrolments/{quote(enrolment_id, safe='')}/revoke")
+
+    def close_trial(self, trial: str) -> dict[str, Any]:
+        """The receipt of a trial, which is closed with this if it was not."""
+        receipt: dict[str, Any] = self._call("POST", f"/v1/trials/{quote(trial, safe='')}/close")["receipt"]
+        return receipt
+
     def status(self) -> dict[str, Any]:
         return self._call("GET", "/v1/status")
 
@@ -153,9 +187,78 @@ class ControlClient:
         return self._call("POST", "/v1/checkpoint")
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        payload = None if body is None else json.dumps(body).encode()
-        headers = self._headers if payload is None else {**self._headers, "Content-Type": "application/json"}
-        return _judged(_exchange(self._place, method, path, payload, headers))
+        return _asked(self._place, method, path, body, self._headers)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTrial:
+    """A trial that was minted or found open. `patient_token` is told this once, and goes into the container.
+
+    `expires_at` is RFC 3339; a limit that is None is unlimited. A repeat gives a fresh
+    token whose limits are what the one before it had left.
+    """
+
+    trial: str
+    attempt: int
+    patient_token: str = field(repr=False)
+    expires_at: str
+    limits: Mapping[str, int | None]
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The judge's token, told this once; it lives until the trial is closed, or until `expires_at`."""
+
+    judge_token: str = field(repr=False)
+    expires_at: str
+
+
+class EnrolmentClient:
+    """The life of an enrolment's trials: open, verify, close. Each call is one connection; safe in any thread.
+
+    `base_url` is the data plane's, with or without `/v1`. Every call may be repeated, whatever
+    became of it before. All raise UnavailableError (nobody answered, or not now: repeat it),
+    DeniedError (the enrolment is at its end, or does not hold this task), NotFoundError (not
+    a trial of this enrolment) and RefusedError with its `code`.
+    """
+
+    def __init__(self, base_url: str, token: str, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+        self._place = _on_tcp(base_url.rstrip("/").removesuffix("/v1"), timeout_seconds)
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def open_trial(self, task: str, nonce: str, prompt: str = "open") -> OpenTrial:
+        """The trial of this task and nonce: minted, or while it is open found, with the token before it revoked.
+
+        `nonce` names one attempt, and a repeat of the call sends the same one. RefusedError
+        `trial_limit`: the attempts are used up; `trial_state`: this trial is not open any more.
+        """
+        told = self._call("POST", "/v1/trials", {"task": task, "nonce": nonce, "prompt": prompt})
+        names = ("trial", "attempt", "patient_token", "expires_at", "limits", "prompt")
+        return OpenTrial(**_members(told, names))
+
+    def verify(self, trial: str) -> Verification:
+        """End the patient's part for good, and get a judge's token; a repeat revokes the one before it.
+
+        RefusedError `trial_state`: the trial is closed.
+        """
+        told = self._call("POST", f"/v1/trials/{quote(trial, safe='')}/verification", {})
+        return Verification(**_members(told, ("judge_token", "expires_at")))
+
+    def close(self, trial: str) -> dict[str, Any]:
+        """End the trial: no token of it works any more, calls under way are cut. Gives its receipt, a DSSE envelope."""
+        return self._receipt(self._call("POST", f"/v1/trials/{quote(trial, safe='')}/close", {}))
+
+    def receipt(self, trial: str) -> dict[str, Any]:
+        """The receipt of a trial that was closed, the same as `close` gave. RefusedError `trial_state`: it is not."""
+        return self._receipt(self._call("GET", f"/v1/trials/{quote(trial, safe='')}/receipt"))
+
+    def _receipt(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        envelope: dict[str, Any] = _members(told, ("receipt",))["receipt"]
+        return envelope
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return _asked(self._place, method, path, body, self._headers)
 
 
 def probe(url: str, path: str, timeout_seconds: float = 3.0) -> Answer:
@@ -203,6 +306,21 @@ def _exchange(place: _Place, method: str, path: str, payload: bytes | None, head
         connection.close()
 
 
+def _asked(
+    place: _Place, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+) -> dict[str, Any]:
+    payload = None if body is None else json.dumps(body).encode()
+    typed = headers if payload is None else {**headers, "Content-Type": "application/json"}
+    return _judged(_exchange(place, method, path, payload, typed))
+
+
+def _members(told: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        return {name: told[name] for name in names}
+    except KeyError:
+        raise UnavailableError("what answered is not keyproxy's data plane") from None
+
+
 def _judged(answer: Answer) -> dict[str, Any]:
     """The body of a success; everything else is a fault with its exit code."""
     try:
@@ -210,13 +328,13 @@ def _judged(answer: Answer) -> dict[str, Any]:
         if answer.status in {200, 201}:
             return dict(body)
         error = body["error"]
-        message, param = str(error["message"]), error.get("param")
+        message, param, code = str(error["message"]), error.get("param"), error.get("code")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UnavailableError(f"what answered (status {answer.status}) is not keyproxy's control plane") from None
+        raise UnavailableError(f"what answered (status {answer.status}) is not keyproxy") from None
     if answer.status == 404:
         raise NotFoundError(message)
     if answer.status in {401, 403}:
         raise DeniedError(message)
-    if answer.status < 500:
-        raise RefusedError(message, param)
+    if answer.status < 500 and answer.status != 429:
+        raise RefusedError(message, param, code)
     raise UnavailableError(message)

@@ -62,6 +62,10 @@ _ROWS: Final = (
     Problem("endpoint_not_allowed", 403, _INVALID, "This route is not granted to this token.", final=True),
     Problem("model_not_allowed", 403, _INVALID, "This model is not granted to this token.", final=True),
     Problem("prompt_not_allowed", 403, _INVALID, "This prompt is not granted to this token.", final=True),
+    # trials
+    Problem("task_not_allowed", 403, _INVALID, "This task is not one of this enrolment's.", final=True),
+    Problem("trial_limit", 409, _INVALID, "No further trial may be opened.", final=True),
+    Problem("trial_state", 409, _INVALID, "The trial's state does not allow this.", final=True),
     # admit
     Problem("insufficient_quota", 429, "insufficient_quota", "The token's budget is spent.", final=True),
     Problem(

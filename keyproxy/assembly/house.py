@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from keyproxy import __version__
 from keyproxy.assembly.sockets import Listeners
-from keyproxy.audit import keys
+from keyproxy.audit import keys, receipts
 from keyproxy.audit.bodies import Bodies
 from keyproxy.audit.writer import Writer
 from keyproxy.control.minting import Terms
@@ -37,9 +37,13 @@ from keyproxy.exchange.replays import Replays
 from keyproxy.exchange.retries import Retries
 from keyproxy.exchange.settle import Settler
 from keyproxy.exchange.tap import Tap
+from keyproxy.exchange.testimony import Witness
+from keyproxy.exchange.trials import Trials
 from keyproxy.exchange.turnstile import Turnstile
+from keyproxy.exchange.underway import Underway
 from keyproxy.exchange.watch import Watch
 from keyproxy.secrets import Custody, Scrubber, Secret
+from keyproxy.settings import addresses
 from keyproxy.settings.model import RoleLimits, Settings
 from keyproxy.store import Store, prices
 from keyproxy.store.database import LEDGER_FILE
@@ -116,7 +120,8 @@ async def open_house(
         table, canaries = prices.load(settings.prices_file), Canaries.read(settings.canary_tokens_file)
         replay = settings.replay
         replays = Replays(ttl_seconds=replay.ttl_seconds, max_bytes=replay.max_bytes, monotonic=time.monotonic)
-        books, recovered, dropped_bytes = _open_books(state, settings, replays)
+        signer = keys.load_or_create(state)
+        books, recovered, dropped_bytes = _open_books(state, settings, signer, replays)
         desk = Desk(books)
         stack.push_async_callback(desk.close)
         upstream = _upstream(settings, custody)
@@ -138,7 +143,7 @@ async def open_house(
             scrubber=scrubber,
         )
         stack.push_async_callback(journey.drains.wait)
-        listeners = Listeners(settings, journey)
+        listeners = Listeners(settings, journey, _trials(settings, state, signer, journey))
         house = House(settings, custody, recovered, dropped_bytes, journey, turnstile, listeners)
         stack.push_async_callback(listeners.close)
         await listeners.open(
@@ -163,13 +168,24 @@ def _state_directory(path: Path) -> Path:
     return path
 
 
-def _open_books(state: Path, settings: Settings, replays: Replays) -> tuple[Books, Recovered, int | None]:
+def _open_books(
+    state: Path, settings: Settings, signer: keys.Signer, replays: Replays
+) -> tuple[Books, Recovered, int | None]:
     """The chain and the ledger, brought into agreement."""
-    writer = Writer.open(state, keys.load_or_create(state), now_us(), settings.audit_segment_bytes)
+    writer = Writer.open(state, signer, now_us(), settings.audit_segment_bytes)
     store = Store.open(state / LEDGER_FILE)
     repeat_us = int(settings.replay.ttl_seconds * 1_000_000)
     try:
-        recovered = recover(state, store, writer, replays, now_us=now_us, repeat_us=repeat_us)
+        recovered = recover(
+            state,
+            store,
+            writer,
+            replays,
+            now_us=now_us,
+            repeat_us=repeat_us,
+            seal=_sealing(signer),
+            random_bytes=os.urandom,
+        )
     except BaseException:
         store.close()
         raise
@@ -228,6 +244,7 @@ def _journey(
             seconds=relay.client_gone_drain_seconds,
             answer_max_bytes=relay.answer_max_bytes,
         ),
+        underway=Underway(),
         watch=watch,
         canaries=canaries,
         uncharged=Buckets(per_second=UNCHARGED_PER_SECOND, burst=UNCHARGED_BURST, monotonic=time.monotonic),
@@ -236,6 +253,27 @@ def _journey(
         record_bodies=settings.audit_capture == "full",
         refuse_model_mismatch=settings.model_mismatch == "refuse",
     )
+
+
+def _trials(settings: Settings, state: Path, signer: keys.Signer, journey: Journey) -> Trials:
+    """The life of trials, and the witness for their receipts."""
+    host, port = addresses.url_host_port(settings.upstream_base_url)
+    origin = {"scheme": settings.upstream_base_url.partition(":")[0], "host": host, "port": port}
+    return Trials(
+        journey.desk,
+        journey.registry,
+        journey.underway,
+        journey.drains,
+        journey.watch,
+        testify=Witness(state, origin=origin, version=__version__, now_us=now_us).testify,
+        seal=_sealing(signer),
+        random_bytes=os.urandom,
+        now_us=now_us,
+    )
+
+
+def _sealing(signer: keys.Signer) -> Callable[[str], str]:
+    return lambda payload: receipts.seal(payload, signer)
 
 
 def _course_maker(

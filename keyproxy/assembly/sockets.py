@@ -21,10 +21,12 @@ from keyproxy.control.minting import Terms
 from keyproxy.errors import ConfigError
 from keyproxy.exchange.buckets import Buckets
 from keyproxy.exchange.journey import Journey
+from keyproxy.exchange.trials import Trials
 from keyproxy.gateway.calls import Calls, health
 from keyproxy.gateway.door import Door
 from keyproxy.gateway.flood import Connections
 from keyproxy.gateway.server import DataServer
+from keyproxy.gateway.trial_calls import TrialCalls
 from keyproxy.secrets import Secret
 from keyproxy.settings import addresses, control_socket
 from keyproxy.settings.model import Settings
@@ -39,10 +41,11 @@ ABORT_SECONDS: Final = 0.1  # aiohttp waits so long twice; whoever could be wait
 class Listeners:
     """All that listens. `open` once, `drain` if there is time, `close` in any case."""
 
-    def __init__(self, settings: Settings, journey: Journey) -> None:
+    def __init__(self, settings: Settings, journey: Journey, trials: Trials) -> None:
         self.is_open = False
         self._settings = settings
         self._journey = journey
+        self._trials = trials
         self._data: web.ServerRunner | None = None
         self._others: list[web.AppRunner] = []
         self._names: dict[str, str] = {}
@@ -58,7 +61,9 @@ class Listeners:
     ) -> None:
         """Listen. Raises ConfigError when an address cannot be had."""
         journey, tls = self._journey, tls_context(self._settings)
-        plane = ControlPlane(journey.registry, journey.desk, terms=terms, status=status, now_us=journey.now_us)
+        plane = ControlPlane(
+            journey.registry, journey.desk, self._trials, terms=terms, status=status, now_us=journey.now_us
+        )
         await self._open_socket(plane)
         if self._settings.admin_listen is not None and admin_token is not None:
             runner = await self._runner(plane.app(admin_token))
@@ -101,7 +106,9 @@ class Listeners:
             burst=door_limits.unrecognised_burst,
             monotonic=time.monotonic,
         )
-        door = Door(Calls(journey, door_limits).table(), health(), journey, strangers, is_open=lambda: self.is_open)
+        trial_calls = TrialCalls(journey, self._trials, door_limits, takes_enrolments=keeps_tokens(self._settings))
+        calls = Calls(journey, trial_calls, door_limits)
+        door = Door(calls.find, health(), journey, strangers, is_open=lambda: self.is_open)
         server = DataServer(
             door,
             connections=Connections(
@@ -137,6 +144,12 @@ class Listeners:
         await runner.setup()
         self._others.append(runner)
         return runner
+
+
+def keeps_tokens(settings: Settings) -> bool:
+    """Whether what is sent to the data plane can be read on no public network."""
+    host, _ = addresses.host_port(settings.listen)
+    return settings.tls_cert is not None or addresses.is_loopback(host) or addresses.is_private(host)
 
 
 def connections_in_all(settings: Settings) -> int:

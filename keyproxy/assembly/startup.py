@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from keyproxy import __version__
-from keyproxy.assembly.sockets import SPARE_DESCRIPTORS
+from keyproxy.assembly.sockets import SPARE_DESCRIPTORS, keeps_tokens
 from keyproxy.errors import ConfigError
 from keyproxy.gateway.server import has_c_parser
 from keyproxy.settings import addresses
@@ -62,7 +62,8 @@ def announce(house: "House", loaded: "Loaded", undumpable: str | None) -> None:
         state=str(settings.state_dir),
     )
     found = house.recovered
-    if house.dropped_bytes is not None or found.unknown or found.released or found.settled or found.revoked:
+    repaired = (found.unknown, found.released, found.settled, found.revoked, found.trials)
+    if house.dropped_bytes is not None or any(repaired):
         log.warning(
             "gateway.recovered",
             dropped_bytes=house.dropped_bytes or 0,
@@ -70,6 +71,7 @@ def announce(house: "House", loaded: "Loaded", undumpable: str | None) -> None:
             settled=found.settled,
             released=found.released,
             revoked=found.revoked,
+            trials=found.trials,
         )
     if loaded.ignored_names:
         log.info("settings.ignored", names=list(loaded.ignored_names), why="set by Kubernetes for a Service")
@@ -95,8 +97,11 @@ def _warnings(house: "House") -> Iterator[str]:
     host, _ = addresses.host_port(settings.listen)
     if host in ("0.0.0.0", "::"):  # noqa: S104  # compared, not bound
         yield "the data plane listens on every address of this host; bind the bridge's address alone"
-    if settings.tls_cert is None and not addresses.is_loopback(host) and not addresses.is_private(host):
-        yield "the data plane listens beyond private ranges without TLS; tokens travel in the clear"
+    if not keeps_tokens(settings):
+        yield (
+            "the data plane listens beyond private ranges without TLS; tokens travel in the clear, "
+            "and enrolment tokens are refused"
+        )
     if settings.upstream_base_url.startswith("http:") and settings.allow_plain_upstream:
         yield "the provider's key travels in the clear to the upstream"
     for name in _TRUST:

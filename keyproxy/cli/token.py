@@ -5,21 +5,14 @@ gateway is the only one who knows the true remainder. The secret is printed once
 """
 
 import argparse
-import os
 import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from keyproxy.cli.control import Arguments, Subparsers, add_limits, add_verb, client, limit_pairs, limits_of
 from keyproxy.cli.output import count, print_json, print_pairs, print_table, usd
-from keyproxy.cli.quantities import label, microusd, positive, ttl_seconds
-from keyproxy.errors import EXIT_OK, ConfigError
-
-if TYPE_CHECKING:
-    from keyproxy.client import ControlClient
-
-Arguments = argparse.Namespace
-Subparsers = argparse._SubParsersAction  # noqa: SLF001  argparse has no public name for it
+from keyproxy.cli.quantities import label, ttl_seconds
+from keyproxy.errors import EXIT_OK
 
 _ID: Final = re.compile(r"kp_[pje][a-z2-7]{12}", re.ASCII)
 
@@ -33,37 +26,20 @@ def add_parser(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         ("show", _show, "show one token's grant and what is left of it"),
         ("revoke", _revoke, "end a token; it is refused from its next request on"),
     ):
-        one = _verb(verbs, verb, run, text)
+        one = add_verb(verbs, verb, run, text)
         one.add_argument("token", metavar="ID|TOKEN", help="kp_… id, the whole token, or - to read it from stdin")
         one.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _verb(verbs: "Subparsers[argparse.ArgumentParser]", name: str, run: Any, text: str) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-    parser.set_defaults(run=run)
-    parser.add_argument(
-        "--admin-url",
-        metavar="URL",
-        help="the TCP control plane instead of the socket in KEYPROXY_STATE_DIR; "
-        "its token is read from KEYPROXY_ADMIN_TOKEN_FILE or KEYPROXY_ADMIN_TOKEN",
-    )
-    return parser
-
-
 def _add_issue(verbs: "Subparsers[argparse.ArgumentParser]") -> None:
-    parser = _verb(verbs, "issue", _issue, "issue a token for one trial; a limit not named is unlimited")
+    parser = add_verb(verbs, "issue", _issue, "issue a token for one trial; a limit not named is unlimited")
     parser.add_argument("--trial", required=True, metavar="NAME", help="the trial that the token stands for")
     parser.add_argument("--task", metavar="ID", help="the task of the trial")
     parser.add_argument("--nonce", metavar="TEXT", help="the attempt's nonce")
     parser.add_argument("--role", choices=("patient", "judge"), default="patient", help="default: patient")
     parser.add_argument("--model", metavar="NAME", help="the pinned model; default: the gateway's")
     parser.add_argument("--prompt", choices=("open", "bound", "sealed"), help="what requests may hold; default: open")
-    parser.add_argument("--max-requests", type=positive, metavar="N", help="requests in all")
-    parser.add_argument("--max-tokens", type=positive, metavar="N", help="input and output tokens in all")
-    parser.add_argument("--max-usd", type=microusd, metavar="USD", help="dollars in all, as in 0.50")
-    parser.add_argument("--max-output-tokens", type=positive, metavar="N", help="output tokens a request")
-    parser.add_argument("--max-concurrency", type=positive, metavar="N", help="requests at once")
-    parser.add_argument("--rpm", type=positive, metavar="N", help="requests a minute")
+    add_limits(parser)
     parser.add_argument(
         "--ttl", type=ttl_seconds, metavar="TIME", help="lifetime, as in 90s, 15m, 1h or 2d; default: 2h"
     )
@@ -78,14 +54,14 @@ def _add_issue(verbs: "Subparsers[argparse.ArgumentParser]") -> None:
 
 
 def _add_list(verbs: "Subparsers[argparse.ArgumentParser]") -> None:
-    parser = _verb(verbs, "list", _list, "list live tokens")
+    parser = add_verb(verbs, "list", _list, "list live tokens")
     parser.add_argument("--trial", metavar="NAME", help="only this trial's")
     parser.add_argument("--all", action="store_true", help="expired and revoked ones as well")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
 def _issue(arguments: Arguments) -> int:
-    minted = _client(arguments).mint(_mint_request(arguments))
+    minted = client(arguments).mint(_mint_request(arguments))
     if arguments.raw:
         print(minted["token"])
     elif arguments.json:
@@ -96,7 +72,7 @@ def _issue(arguments: Arguments) -> int:
 
 
 def _list(arguments: Arguments) -> int:
-    states = _client(arguments).tokens(arguments.trial, everything=arguments.all)
+    states = client(arguments).tokens(arguments.trial, everything=arguments.all)
     if arguments.json:
         for state in states:
             print_json(state)
@@ -119,11 +95,11 @@ def _list(arguments: Arguments) -> int:
 
 
 def _show(arguments: Arguments) -> int:
-    return _print_state(_client(arguments).token(_named(arguments.token)), as_json=arguments.json)
+    return _print_state(client(arguments).token(_named(arguments.token)), as_json=arguments.json)
 
 
 def _revoke(arguments: Arguments) -> int:
-    return _print_state(_client(arguments).revoke(_named(arguments.token)), as_json=arguments.json)
+    return _print_state(client(arguments).revoke(_named(arguments.token)), as_json=arguments.json)
 
 
 def _print_state(state: dict[str, Any], *, as_json: bool) -> int:
@@ -136,14 +112,6 @@ def _print_state(state: dict[str, Any], *, as_json: bool) -> int:
 
 def _mint_request(arguments: Arguments) -> dict[str, Any]:
     """Only what was named: the gateway knows the defaults, and echoes the effective grant."""
-    limits = {
-        "requests": arguments.max_requests,
-        "tokens": arguments.max_tokens,
-        "microusd": arguments.max_usd,
-        "concurrency": arguments.max_concurrency,
-        "requests_per_minute": arguments.rpm,
-        "output_tokens_per_request": arguments.max_output_tokens,
-    }
     labels = dict(arguments.label or ()) | ({"shared": "true"} if arguments.shared else {})
     spec = {
         "trial": arguments.trial,
@@ -152,7 +120,7 @@ def _mint_request(arguments: Arguments) -> dict[str, Any]:
         "role": arguments.role,
         "model": arguments.model,
         "prompt": arguments.prompt,
-        "limits": {name: value for name, value in limits.items() if value is not None} or None,
+        "limits": limits_of(arguments),
         "ttl_seconds": arguments.ttl,
         "networks": arguments.network,
         "labels": labels or None,
@@ -161,7 +129,6 @@ def _mint_request(arguments: Arguments) -> dict[str, Any]:
 
 
 def _grant_pairs(grant: dict[str, Any]) -> list[tuple[str, object]]:
-    limits = grant["limits"]
     pairs = [
         ("id", grant["id"]),
         ("trial", grant["trial"]),
@@ -171,12 +138,7 @@ def _grant_pairs(grant: dict[str, Any]) -> list[tuple[str, object]]:
         ("model", grant["model"]),
         ("prompt", grant["prompt_mode"]),
         ("expires", grant["expires_at"]),
-        ("requests", count(limits["requests"])),
-        ("tokens", count(limits["tokens"])),
-        ("money", usd(limits["microusd"])),
-        ("at once", count(limits["concurrency"])),
-        ("a minute", count(limits["requests_per_minute"])),
-        ("output tokens a request", count(limits["output_tokens_per_request"])),
+        *limit_pairs(grant["limits"]),
         ("networks", ", ".join(grant["networks"])),
         ("labels", ", ".join(f"{key}={value}" for key, value in grant["labels"].items())),
     ]
@@ -205,22 +167,3 @@ def _named(argument: str) -> str:
     if not _ID.fullmatch(name) and not GRAMMAR.fullmatch(name):
         raise RefusedError("this is neither a token id (kp_p or kp_j + 12 characters) nor a whole token")
     return name
-
-
-def _client(arguments: Arguments) -> "ControlClient":
-    from keyproxy.client import ControlClient
-    from keyproxy.settings import state_directory
-
-    if arguments.admin_url is None:
-        return ControlClient.in_state_directory(state_directory())
-    return ControlClient.at(arguments.admin_url, _admin_token())
-
-
-def _admin_token() -> str:
-    from keyproxy.secrets.values import read_file, validated
-
-    if file := os.environ.get("KEYPROXY_ADMIN_TOKEN_FILE"):
-        return read_file(Path(file), "KEYPROXY_ADMIN_TOKEN_FILE")
-    if value := os.environ.get("KEYPROXY_ADMIN_TOKEN"):
-        return validated(value, "KEYPROXY_ADMIN_TOKEN")
-    raise ConfigError("--admin-url needs the admin token: set KEYPROXY_ADMIN_TOKEN_FILE or KEYPROXY_ADMIN_TOKEN")

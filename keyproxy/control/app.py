@@ -1,6 +1,6 @@
 """The routes of the control plane.
 
-Owns the operator's side: minting, looking, revoking, status. The unix socket's mode
+Owns the operator's side: minting, enrolling, looking, revoking, status. The unix socket's mode
 is its credential; the TCP form wants the admin token, and a trial's token is 401
 there like any other. Faults have the data plane's error shape. Built by `serve`.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from keyproxy.control import minting, states
+from keyproxy.control import enrolling, minting, states
 from keyproxy.control.replies import refusal, without_banner
 from keyproxy.core import strict_json, token
 from keyproxy.core.moment import rfc3339
@@ -21,8 +21,9 @@ from keyproxy.errors import Deny, KeyproxyError
 from keyproxy.exchange.desk import Desk
 from keyproxy.exchange.refusals import error_body, unwritable
 from keyproxy.exchange.registry import Registry
+from keyproxy.exchange.trials import Trials
 from keyproxy.secrets import Secret
-from keyproxy.store import TokenState
+from keyproxy.store import Enrolled, TokenState
 
 MAX_BODY_BYTES: Final = 64 * 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -35,6 +36,7 @@ class ControlPlane:
         self,
         registry: Registry,
         desk: Desk,
+        trials: Trials,
         *,
         terms: Callable[[], minting.Terms],
         status: Callable[[], dict[str, Any]],
@@ -42,6 +44,7 @@ class ControlPlane:
     ) -> None:
         self._registry = registry
         self._desk = desk
+        self._trials = trials
         self._terms = terms
         self._status = status
         self._now_us = now_us
@@ -57,6 +60,11 @@ class ControlPlane:
                 web.post("/v1/tokens/lookup", self.lookup),
                 web.get("/v1/tokens/{id}", self.token, allow_head=False),
                 web.post("/v1/tokens/{id}/revoke", self.revoke),
+                web.post("/v1/enrolments", self.enrol),
+                web.get("/v1/enrolments", self.enrolments, allow_head=False),
+                web.get("/v1/enrolments/{id}", self.enrolment, allow_head=False),
+                web.post("/v1/enrolments/{id}/revoke", self.revoke_enrolment),
+                web.post("/v1/trials/{trial}/close", self.close_trial),
                 web.get("/v1/status", self.status, allow_head=False),
                 web.post("/v1/checkpoint", self.checkpoint),
             ]
@@ -96,6 +104,36 @@ class ControlPlane:
             await self._registry.revoke(state.grant, "operator")
         return web.json_response(states.to_wire(await self._state(state.grant.token_id)))
 
+    async def enrol(self, request: web.Request) -> web.Response:
+        """201 with the enrolment token, once; the record holds the enrolment before this answers."""
+        terms = self._terms()
+        asked = enrolling.read(await _json(request), terms)
+        text, made = await self._registry.enrol(
+            lambda enrolment_id: enrolling.to_enrolment(asked, terms, enrolment_id, self._now_us())
+        )
+        return web.json_response({"token": text, **made.to_wire()}, status=201)
+
+    async def enrolments(self, request: web.Request) -> web.Response:
+        everything, now_us = request.query.get("all") == "1", self._now_us()
+        found = await self._desk.ask(lambda store: store.enrolments())
+        shown = [enrolling.to_wire(each, now_us) for each in found if everything or each.status(now_us) == "live"]
+        return web.json_response({"enrolments": shown})
+
+    async def enrolment(self, request: web.Request) -> web.Response:
+        return web.json_response(enrolling.to_wire(await self._enrolled(request), self._now_us()))
+
+    async def revoke_enrolment(self, request: web.Request) -> web.Response:
+        """200 once the end of it and of its trials' tokens is durable, however often it is asked for."""
+        await self._trials.revoke((await self._enrolled(request)).enrolment.enrolment_id, "operator")
+        return web.json_response(enrolling.to_wire(await self._enrolled(request), self._now_us()))
+
+    async def close_trial(self, request: web.Request) -> web.Response:
+        """200 with the receipt, however often it is asked for; also where the enrolment is at its end."""
+        receipt = await self._trials.close_any(request.match_info["trial"])
+        if receipt is None:
+            raise web.HTTPNotFound
+        return web.Response(body=b'{"receipt":%b}' % receipt.encode(), content_type="application/json")
+
     async def status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._status())
 
@@ -103,6 +141,12 @@ class ControlPlane:
         """Have the head signed now, so that an export can end in it."""
         seq, head = await self._desk.checkpoint()
         return web.json_response({"seq": seq, "head": head, "at": rfc3339(self._now_us())})
+
+    async def _enrolled(self, request: web.Request) -> Enrolled:
+        found = await self._desk.ask(lambda store: store.enrolment(request.match_info["id"]))
+        if found is None:
+            raise web.HTTPNotFound
+        return found
 
     async def _state(self, key: str | bytes) -> TokenState:
         state = await self._desk.ask(lambda store: store.show(key, now_us=self._now_us()))
@@ -152,4 +196,4 @@ def _guard(admin_token: Secret | None) -> Any:
 
 def _deny_for(problem: web.HTTPException) -> Deny:
     code = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}.get(problem.status, "bad_request")
-    return Deny(code, "There is no such token or route." if code == "not_found" else None)
+    return Deny(code, "There is no such token, enrolment, trial or route." if code == "not_found" else None)

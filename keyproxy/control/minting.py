@@ -7,14 +7,16 @@ misspelt would otherwise be no limit. The reply echoes the effective grant. Call
 from dataclasses import dataclass
 from decimal import Decimal
 from ipaddress import ip_network
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from keyproxy.core.enrolment import TRIAL_PREFIX
 from keyproxy.core.grant import (
     DEFAULT_OUTPUT_TOKENS,
     DEFAULT_TTL_SECONDS,
+    NAME,
     SAMPLING_BY_ROLE,
     Endpoint,
     Grant,
@@ -26,7 +28,6 @@ from keyproxy.core.pricing import PriceTable
 from keyproxy.core.token import Role
 
 MAX_TTL_SECONDS: Final = 30 * 24 * 3600
-_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$"
 
 _MUST_BE: Final = {
     "missing": "is required",
@@ -49,18 +50,23 @@ _MUST_BE: Final = {
 """Words for pydantic's codes of errors; any other keeps pydantic's own."""
 
 Limit = Annotated[int, Field(ge=1, le=10**15)]
-Name = Annotated[str, Field(pattern=_NAME)]
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+Request = TypeVar("Request", bound=BaseModel)
 
 
 def _network(text: str) -> str:
     return str(ip_network(text))
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A request's part: no field but these, and of these types."""
+
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class LimitsRequest(_Strict):
+class LimitsRequest(Strict):
     """A limit that is not named is unlimited, except the output cap."""
 
     requests: Limit | None = None
@@ -71,7 +77,7 @@ class LimitsRequest(_Strict):
     output_tokens_per_request: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_OUTPUT_TOKENS
 
 
-class SamplingRequest(_Strict):
+class SamplingRequest(Strict):
     """What is not named is the role's default."""
 
     temperature: Annotated[float | int, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
@@ -79,7 +85,7 @@ class SamplingRequest(_Strict):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class MintRequest(_Strict):
+class MintRequest(Strict):
     """`POST /v1/tokens`."""
 
     trial: Name
@@ -116,17 +122,26 @@ class Terms:
 
 def read(body: Any, terms: Terms) -> MintRequest:
     """Judge a request's body. Raises RefusedError."""
-    try:
-        request = MintRequest.model_validate(body)
-    except ValidationError as fault:
-        first = fault.errors(include_url=False, include_input=False)[0]
-        raise RefusedError(_in_words(first), ".".join(str(part) for part in first["loc"]) or None) from None
-    _refuse_what_cannot_be_kept(request, terms)
+    request = validated(MintRequest, body)
+    if request.trial.startswith(TRIAL_PREFIX):
+        raise RefusedError(f"names that begin with {TRIAL_PREFIX} are those of enrolments' trials", "trial")
+    if request.prompt != "open":
+        raise RefusedError(f"prompt mode {request.prompt} is not built yet; use open", "prompt")
+    refuse_limits(request.limits, request.model or terms.model, terms)
     return request
 
 
+def validated(form: type[Request], body: Any) -> Request:
+    """A body that has this form. Raises RefusedError."""
+    try:
+        return form.model_validate(body)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False)[0]
+        raise RefusedError(_in_words(first), ".".join(str(part) for part in first["loc"]) or None) from None
+
+
 def _in_words(fault: ErrorDetails) -> str:
-    if fault["loc"] == ("ttl_seconds",) and fault["type"] == "less_than_equal":
+    if fault["loc"] in (("ttl_seconds",), ("trial_ttl_seconds",)) and fault["type"] == "less_than_equal":
         return f"must be at most {MAX_TTL_SECONDS // 86_400} days"
     if words := _MUST_BE.get(fault["type"]):
         return words.format_map(fault.get("ctx", {}))
@@ -157,17 +172,15 @@ def to_grant(request: MintRequest, terms: Terms, token_id: str, now_us: int) -> 
     )
 
 
-def _refuse_what_cannot_be_kept(request: MintRequest, terms: Terms) -> None:
-    if request.prompt != "open":
-        raise RefusedError(f"prompt mode {request.prompt} is not built yet; use open", "prompt")
-    model = request.model or terms.model
-    if request.limits.microusd is not None and terms.prices.find(model) is None:
+def refuse_limits(limits: LimitsRequest, model: str, terms: Terms) -> None:
+    """Raises RefusedError for limits that this gateway cannot keep, or must not leave open."""
+    if limits.microusd is not None and terms.prices.find(model) is None:
         raise RefusedError(
             f"a money limit needs a price, and none is known for {model}; add one with KEYPROXY_PRICES_FILE",
             "limits.microusd",
         )
     if terms.leaderboard:
-        for name, value in request.limits.model_dump().items():
+        for name, value in limits.model_dump().items():
             if value is None:
                 raise RefusedError(
                     "the profile leaderboard allows no unlimited grant; name this limit", f"limits.{name}"

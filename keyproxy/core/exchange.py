@@ -11,6 +11,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from keyproxy.core.budget import Charge, Need
+from keyproxy.core.enrolment import Enrolment
 from keyproxy.core.grant import Grant
 from keyproxy.core.pricing import Price
 from keyproxy.core.usage import Usage
@@ -40,6 +41,14 @@ class Authenticated:
     inbound: Inbound
     grant: Grant
     digest_key: bytes = field(repr=False)
+
+
+@value
+class Harness:
+    """The credential is a live enrolment's: it opens and closes trials, and makes no model call."""
+
+    inbound: Inbound
+    enrolment: Enrolment
 
 
 class Body:

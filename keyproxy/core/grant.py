@@ -14,6 +14,8 @@ from keyproxy.core.token import Role
 
 DEFAULT_OUTPUT_TOKENS: Final = 4096
 DEFAULT_TTL_SECONDS: Final = 2 * 60 * 60
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$"
+"""What a trial, a task, a nonce, a model or a label may be called."""
 
 
 class PromptMode(StrEnum):
@@ -42,6 +44,16 @@ class Limits:
     requests_per_minute: int | None = None
     output_tokens_per_request: int = DEFAULT_OUTPUT_TOKENS
 
+    def to_wire(self) -> dict[str, int | None]:
+        return {
+            "requests": self.requests,
+            "tokens": self.tokens,
+            "microusd": self.microusd,
+            "concurrency": self.concurrency,
+            "requests_per_minute": self.requests_per_minute,
+            "output_tokens_per_request": self.output_tokens_per_request,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -60,7 +72,10 @@ SAMPLING_BY_ROLE: Final[Mapping[Role, Sampling]] = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One token's rights. Times are Unix microseconds, UTC."""
+    """One token's rights. Times are Unix microseconds, UTC.
+
+    `enrolment` and `attempt` are those of a trial that a harness opened, and None for a token that was issued.
+    """
 
     token_id: str
     trial: str
@@ -70,6 +85,8 @@ class Grant:
     expires_at_us: int
     task: str | None = None
     nonce: str | None = None
+    enrolment: str | None = None
+    attempt: int | None = None
     prompt_mode: PromptMode = PromptMode.OPEN
     endpoints: tuple[Endpoint, ...] = (Endpoint.CHAT_COMPLETIONS, Endpoint.MODELS)
     limits: Limits = field(default_factory=Limits)
@@ -84,18 +101,13 @@ class Grant:
             "trial": self.trial,
             "task": self.task,
             "nonce": self.nonce,
+            "enrolment": self.enrolment,
+            "attempt": self.attempt,
             "role": self.role.value,
             "model": self.model,
             "prompt_mode": self.prompt_mode.value,
             "endpoints": [endpoint.value for endpoint in self.endpoints],
-            "limits": {
-                "requests": self.limits.requests,
-                "tokens": self.limits.tokens,
-                "microusd": self.limits.microusd,
-                "concurrency": self.limits.concurrency,
-                "requests_per_minute": self.limits.requests_per_minute,
-                "output_tokens_per_request": self.limits.output_tokens_per_request,
-            },
+            "limits": self.limits.to_wire(),
             "sampling": {
                 "temperature": self.sampling.temperature,
                 "reasoning_effort": self.sampling.reasoning_effort,
@@ -119,6 +131,8 @@ class Grant:
             expires_at_us=from_rfc3339(wire["expires_at"]),
             task=wire["task"],
             nonce=wire["nonce"],
+            enrolment=wire.get("enrolment"),  # ledgers before version 2 have neither
+            attempt=wire.get("attempt"),
             prompt_mode=PromptMode(wire["prompt_mode"]),
             endpoints=tuple(Endpoint(endpoint) for endpoint in wire["endpoints"]),
             limits=Limits(**wire["limits"]),

@@ -46,6 +46,11 @@ def is_well_formed(text: str) -> bool:
     return check == _check(body)
 
 
+def names(text: str, role: Role) -> bool:
+    """Tell whether a token, or its id, says that it is this role's. Any text may be asked of."""
+    return text.startswith(f"kp_{role[0]}")
+
+
 def token_id(text: str) -> str:
     """The public part, `kp_p` + 12 characters: safe to log, to list and to type."""
     return text[:ID_LENGTH]

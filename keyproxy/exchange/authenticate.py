@@ -6,7 +6,8 @@ Nothing of the body has been waited for. Owns no state: the registry has it.
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 
-from keyproxy.core.exchange import Authenticated, Inbound
+from keyproxy.core import token
+from keyproxy.core.exchange import Authenticated, Harness, Inbound
 from keyproxy.core.grant import Grant
 from keyproxy.errors import Deny
 from keyproxy.exchange.registry import Registry
@@ -15,11 +16,17 @@ from keyproxy.exchange.registry import Registry
 _REFUSED = Deny("invalid_api_key")
 
 
-async def authenticate(inbound: Inbound, registry: Registry, now_us: Callable[[], int]) -> Authenticated | Deny:
+async def authenticate(
+    inbound: Inbound, registry: Registry, now_us: Callable[[], int]
+) -> Authenticated | Harness | Deny:
     """Believe a token that is well formed, minted, not ended, and used from where it may be.
 
     Raises StoreError when the ledger cannot be read.
     """
+    if token.names(inbound.credential, token.Role.ENROLMENT):
+        enrolled = await registry.find_enrolment(inbound.credential)
+        is_live = enrolled is not None and enrolled.status(now_us()) == "live"
+        return Harness(inbound, enrolled.enrolment) if enrolled is not None and is_live else _REFUSED
     found = await registry.find(inbound.credential)
     if found is None or found.revoked_at_us is not None or found.closed is not None:
         return _REFUSED

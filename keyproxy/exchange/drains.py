@@ -32,7 +32,7 @@ class Drains:
         self._at_once = at_once
         self._seconds = seconds
         self._answer_max_bytes = answer_max_bytes
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}  # and whose trial's they are
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -43,13 +43,13 @@ class Drains:
         answer = course.answer
         is_read = answer is not None and answer.status == 200 and len(self._tasks) < self._at_once
         task = asyncio.create_task(self._see_off(course, ending, answer if is_read else None))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = course.admitted.grant.trial
+        task.add_done_callback(self._tasks.pop)
 
-    async def wait(self) -> None:
-        """Until all are settled."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def wait(self, trial: str | None = None) -> None:
+        """Until all are settled, or all of one trial."""
+        while tasks := [task for task, whose in self._tasks.items() if trial in (None, whose)]:
+            await asyncio.wait(tasks)
 
     async def _see_off(self, course: Course, ending: Ending, answer: Answer | None) -> None:
         if answer is not None:

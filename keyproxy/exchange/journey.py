@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from keyproxy.core.exchange import Admitted, Authenticated, Authorized, Ending, Inbound
+from keyproxy.core.exchange import Admitted, Authenticated, Authorized, Ending, Harness, Inbound
 from keyproxy.core.pricing import PriceTable
 from keyproxy.errors import Deny, KeyproxyError
 from keyproxy.exchange import authenticate, record, refusals
@@ -30,12 +30,13 @@ from keyproxy.exchange.registry import Registry
 from keyproxy.exchange.replays import Flight, Repeat, Replays
 from keyproxy.exchange.reply import EVENT_STREAM, Relay, Reply
 from keyproxy.exchange.settle import Settler
+from keyproxy.exchange.underway import Underway
 from keyproxy.exchange.watch import Watch
 
 # Refusals, repeats and calls that were left before they were sent cost a token nothing, and the gateway something.
 UNCHARGED_PER_SECOND: Final = 20.0
 UNCHARGED_BURST: Final = 200.0
-_TOO_MANY_FOR_NOTHING: Final = Deny(
+TOO_MANY_FOR_NOTHING: Final = Deny(
     "rate_limit_exceeded", "Too many requests of this token were refused or repeated.", retry_after_seconds=1
 )
 
@@ -51,6 +52,7 @@ class Journey:
     forwarder: Forwarder
     settler: Settler
     drains: Drains
+    underway: Underway
     watch: Watch
     canaries: Canaries
     uncharged: Buckets
@@ -69,8 +71,8 @@ class Journey:
         """From now on, whoever is cut off was cut off by us."""
         self.is_closing = True
 
-    async def authenticate(self, inbound: Inbound) -> Authenticated | Deny:
-        """Inbound → Authenticated. Nothing of the body has been waited for."""
+    async def authenticate(self, inbound: Inbound) -> Authenticated | Harness | Deny:
+        """Inbound → Authenticated, or a Harness. Nothing of the body has been waited for."""
         try:
             found = await authenticate.authenticate(inbound, self.registry, self.now_us)
             if isinstance(found, Deny) and self.canaries.is_news(inbound.credential, inbound.source):
@@ -84,7 +86,7 @@ class Journey:
         """Authenticated → Settled. The reply is the answer, or the withheld end of one that was relayed."""
         token_id = authenticated.grant.token_id
         if self.uncharged.is_empty(token_id):
-            return self._refused(authenticated, _TOO_MANY_FOR_NOTHING)
+            return self._refused(authenticated, TOO_MANY_FOR_NOTHING)
         authorized = await authorize(authenticated, raw, self.prices, refuse_model_mismatch=self.refuse_model_mismatch)
         del raw  # no frame that waits keeps a body alive
         if isinstance(authorized, Deny):
@@ -116,7 +118,8 @@ class Journey:
         except (asyncio.CancelledError, ClientGoneError):
             if not course.parcel.left:
                 self.uncharged.take(admitted.grant.token_id)
-            self.drains.adopt(course, Ending.ABORTED if self.is_closing else Ending.CLIENT_GONE)
+            by_us = self.is_closing or self.underway.was_cut(authorized)
+            self.drains.adopt(course, Ending.ABORTED if by_us else Ending.CLIENT_GONE)
             raise
         except BaseException:
             self.drains.adopt(course, Ending.ABORTED)  # our own fault must not cost the books their balance

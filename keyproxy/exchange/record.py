@@ -8,6 +8,7 @@ import hmac
 from typing import Any
 
 from keyproxy.core.budget import Charge
+from keyproxy.core.enrolment import Enrolment, Trial
 from keyproxy.core.exchange import Authorized, Completed
 from keyproxy.core.grant import Grant
 from keyproxy.exchange.books import Entry
@@ -26,6 +27,26 @@ def mint(grant: Grant) -> Entry:
 def revoke(grant: Grant, reason: str) -> Entry:
     """Written before the revocation is acknowledged."""
     return Entry("revoke", {"token": grant.token_id, "trial": grant.trial, "reason": reason})
+
+
+def enrol(enrolment: Enrolment) -> Entry:
+    """Written before the enrolment's token is told."""
+    return Entry("enrol", enrolment.to_wire())
+
+
+def revoke_enrolment(enrolment_id: str, reason: str) -> Entry:
+    """Its trials' tokens have a revocation each."""
+    return Entry("revoke", {"token": enrolment_id, "trial": None, "reason": reason})
+
+
+def verification(trial: Trial) -> Entry:
+    """The patient's part is over: none of its tokens is live, none of its calls under way."""
+    return Entry("verification", {"trial": trial.name, "enrolment": trial.enrolment_id})
+
+
+def close(trial: Trial, payload: str) -> Entry:
+    """The trial's last record. `payload` is what its receipt signs, so that the receipt can be made again from it."""
+    return Entry("close", {"trial": trial.name, "enrolment": trial.enrolment_id, "payload": payload})
 
 
 def intent(authorized: Authorized, request_digest: str) -> Entry:

@@ -8,8 +8,8 @@ The chain is the write-ahead log. Owns the rules for each open reservation:
 
 A lost machine may have kept the chain, which is synced, and taken the ledger's last
 transactions: those reservations are put back first. Revocations, and grants that were
-closed because an answer cost more than was reserved, are replayed. Runs once, before
-the desk exists; called by the assembly.
+closed because an answer cost more than was reserved, are replayed, and so is the life of
+trials (recovery_trials.py). Runs once, before the desk exists; called by the assembly.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from keyproxy.core.chain import Record as ChainRecord
 from keyproxy.core.exchange import Ending
 from keyproxy.core.moment import from_rfc3339, rfc3339
 from keyproxy.errors import ConfigError
-from keyproxy.exchange import record
+from keyproxy.exchange import record, recovery_trials
 from keyproxy.exchange.replays import Key, Replays
 from keyproxy.store import OpenReservation, Store
 
@@ -39,6 +39,7 @@ class Recovered:
     unknown: int = 0
     settled: int = 0
     revoked: int = 0
+    trials: int = 0
 
 
 @dataclass(slots=True)
@@ -49,13 +50,23 @@ class _Chain:
     outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)
     revoked: list[tuple[str, int]] = field(default_factory=list)
     overrun: list[str] = field(default_factory=list)
+    life: list[ChainRecord] = field(default_factory=list)
 
 
 def recover(
-    state: Path, store: Store, writer: Writer, replays: Replays, *, now_us: Callable[[], int], repeat_us: int
+    state: Path,
+    store: Store,
+    writer: Writer,
+    replays: Replays,
+    *,
+    now_us: Callable[[], int],
+    repeat_us: int,
+    seal: Callable[[str], str],
+    random_bytes: Callable[[int], bytes],
 ) -> Recovered:
     """Repair the ledger from the chain, and remember whose answers are lost for `repeat_us` microseconds.
 
+    `seal` makes a receipt of a close record's payload.
     Raises AuditError or StoreError; the gateway must then not open.
     """
     if writer.seq <= _NEW_CHAIN_SEQ and store.totals().minted:
@@ -68,6 +79,8 @@ def recover(
     oldest_seq = min([applied_seq, *(held.audit_seq for held in store.open_reservations())])
     chain = _read(state, oldest_seq + 1)
     with store.transaction():
+        for entry in chain.life:  # before the reservations, which need their tokens
+            found.trials += recovery_trials.repair(entry, store, seal=seal, random_bytes=random_bytes)
         _put_back(chain, store, applied_seq)
         for held in store.open_reservations():
             _repair(held, chain, store, writer, found, now_us=now_us())
@@ -117,6 +130,8 @@ def _read(state: Path, from_seq: int) -> _Chain:
         entry = line.record
         if entry is None:
             continue
+        if entry.kind in recovery_trials.KINDS:
+            chain.life.append(entry)
         if entry.kind == "intent":
             chain.intents[entry.data["request_id"]] = entry
         elif entry.kind == "outcome":

@@ -33,9 +33,9 @@ def unwritable(fault: KeyproxyError) -> Deny:
     return Deny(code, retry_after_seconds=1)
 
 
-def broken_event(code: str = BROKEN) -> bytes:
+def broken_event(code: str = BROKEN, message: str | None = None) -> bytes:
     """What ends a stream that broke off: one error event, and no `[DONE]` after it."""
-    return b"data: " + error_body(_error(Deny(code))) + b"\n\n"
+    return b"data: " + error_body(_error(Deny(code, message))) + b"\n\n"
 
 
 def error_body(error: dict[str, Any]) -> bytes:

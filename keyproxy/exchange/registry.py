@@ -12,11 +12,12 @@ from typing import Final
 from cachetools import TTLCache
 
 from keyproxy.core import token
+from keyproxy.core.enrolment import Enrolment
 from keyproxy.core.grant import Grant
 from keyproxy.exchange import record
 from keyproxy.exchange.books import Job
 from keyproxy.exchange.desk import Desk
-from keyproxy.store import Found
+from keyproxy.store import Enrolled, Found
 
 CACHE_SECONDS: Final = 5.0
 ENDED_SECONDS: Final = 3600.0  # longer than any call may last
@@ -78,6 +79,26 @@ class Registry:
         )
         return Minted(text, grant)
 
+    async def find_enrolment(self, text: str) -> Enrolled | None:
+        """The enrolment behind a token, live or not. Not cached: a trial asks three times in its life."""
+        if not token.is_well_formed(text):
+            return None
+        digest = token.digest(text)
+        return await self._desk.ask(lambda store: store.enrolment(digest))
+
+    async def enrol(self, make: Callable[[str], Enrolment]) -> tuple[str, Enrolment]:
+        """Make an enrolment and its token, which is told this once. Raises AuditError or StoreError."""
+        text = token.mint(token.Role.ENROLMENT, self._random_bytes)
+        enrolment, digest = make(token.token_id(text)), token.digest(text)
+        await self._desk.submit(
+            Job(
+                before=(record.enrol(enrolment),),
+                change=lambda store, _: store.enrol(enrolment, digest),
+                durable=True,
+            )
+        )
+        return text, enrolment
+
     async def revoke(self, grant: Grant, reason: str) -> bool:
         """End a token: True when it was live. The very next request is refused.
 
@@ -95,9 +116,13 @@ class Registry:
                 )
             )
         finally:
-            self._ended[token_id] = True
-            self.forget(token_id)
+            self.note_end(token_id)
         return bool(job.result)
+
+    def note_end(self, token_id: str) -> None:
+        """It was revoked: whoever was admitted before is told, and nobody finds it live any more."""
+        self._ended[token_id] = True
+        self.forget(token_id)
 
     def has_ended(self, token_id: str) -> bool:
         """Tell whether it was revoked here of late: for whoever was admitted before and has not left yet."""

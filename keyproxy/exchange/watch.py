@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from keyproxy.core.budget import Charge
+from keyproxy.core.enrolment import TrialState
 from keyproxy.core.exchange import Completed, Ending, Inbound
 from keyproxy.core.grant import Grant
 from keyproxy.errors import Deny
@@ -56,6 +57,9 @@ class Watch:
         )
         self._repeats = Counter(
             "keyproxy_repeats_total", "Repeats that got an earlier answer.", ["kind"], registry=self.registry
+        )
+        self._trials = Counter(
+            "keyproxy_trials_total", "Trials that came into a state.", ["state"], registry=self.registry
         )
         self._retries = Counter(
             "keyproxy_upstream_retries_total", "Further attempts at the provider.", ["role"], registry=self.registry
@@ -147,6 +151,11 @@ class Watch:
         """A repeat got the answer of an earlier exchange."""
         self._repeats.labels("joined" if joined else "held").inc()
         log.info("exchange.repeated", request_id=inbound.exchange_id, of=of, joined=joined)
+
+    def trial_is(self, state: TrialState, trial: str) -> None:
+        """A trial was opened, or has passed on."""
+        self._trials.labels(state.value).inc()
+        log.info("trial", trial=trial, state=state.value)
 
     def alarm(self, code: str, **facts: str) -> None:
         """Something that is in the record as an alarm, or could not be put there."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiohttp import HttpVersion11, web
 from aiohttp.web_response import StreamResponse
 
-from keyproxy.core.exchange import Authenticated
+from keyproxy.core.exchange import Authenticated, Harness
 from keyproxy.errors import Deny
 from keyproxy.exchange import refusals
 from keyproxy.exchange.reply import Reply
@@ -52,7 +52,7 @@ class DataRequest(web.BaseRequest):
         return self.version != HttpVersion11 or self.method == "CONNECT" or "Transfer-Encoding" in self.headers
 
 
-Call = Callable[[DataRequest, Authenticated], Awaitable[web.StreamResponse]]
+Call = Callable[[DataRequest, Authenticated | Harness], Awaitable[web.StreamResponse]]
 
 
 def to_response(reply: Reply) -> web.Response:

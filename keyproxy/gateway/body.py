@@ -23,6 +23,11 @@ DISCARD_SECONDS: Final = 2.0
 _JSON: Final = re.compile(r'application/json\s*(;\s*charset="?utf-?8"?\s*)?', re.IGNORECASE)
 
 
+def has_body(request: web.BaseRequest) -> bool:
+    """Tell whether a body was announced (RFC 9112 section 6.3)."""
+    return bool(request.content_length) or "Transfer-Encoding" in request.headers
+
+
 async def read_body(request: web.BaseRequest, bounds: DoorLimits) -> bytes | Deny:
     """The whole body, or why it is refused."""
     refused = _by_headers(request, bounds.body_max_bytes)

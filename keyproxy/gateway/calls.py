@@ -4,55 +4,89 @@ Owns the route table: exact targets, the same with and without `/v1`, and nothin
 that takes in whatever is not listed. Called by the door.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from aiohttp import web
 
-from keyproxy.core.exchange import Authenticated
+from keyproxy.core.exchange import Authenticated, Harness
 from keyproxy.core.grant import Endpoint
 from keyproxy.errors import Deny
+from keyproxy.exchange import refusals
 from keyproxy.exchange.forward import ClientGoneError
 from keyproxy.exchange.journey import Journey
+from keyproxy.exchange.reply import EVENT_STREAM, Reply
 from keyproxy.gateway.answers import Call, DataRequest, refusal
 from keyproxy.gateway.body import read_body, send_early
 from keyproxy.gateway.relay import EventRelay
+from keyproxy.gateway.trial_calls import TrialCalls
 from keyproxy.settings.model import DoorLimits
 
 T = TypeVar("T")
+TokenCall = Callable[[DataRequest, Authenticated], Awaitable[web.StreamResponse]]
+
+_PASSED_ON: Final = Deny("trial_state", "The trial has passed on, and this call of its earlier token was ended.")
 
 
 class Calls:
     """The calls, and what they need."""
 
-    def __init__(self, journey: Journey, bounds: DoorLimits) -> None:
+    def __init__(self, journey: Journey, trials: TrialCalls, bounds: DoorLimits) -> None:
         self._journey = journey
+        self._trials = trials
         self._bounds = bounds
-
-    def table(self) -> Mapping[str, Mapping[str, Call]]:
-        return _with_and_without_v1(
+        self._table = _with_and_without_v1(
             {
-                "/chat/completions": {"POST": self.chat_completions},
-                "/models": {"GET": self.models},
+                "/chat/completions": {"POST": self._of_a_token(self.chat_completions)},
+                "/models": {"GET": self._of_a_token(self.models)},
             }
         )
 
+    def find(self, target: str) -> Mapping[str, Call] | None:
+        """A target's calls by method, or None."""
+        return self._table.get(target) or self._trials.find(target)
+
+    def _of_a_token(self, call: TokenCall) -> Call:
+        """An enrolment opens trials, and makes no call itself."""
+
+        async def checked(request: DataRequest, known: Authenticated | Harness) -> web.StreamResponse:
+            if isinstance(known, Authenticated):
+                return await call(request, known)
+            deny = Deny("endpoint_not_allowed")
+            self._journey.uncharged.take(known.enrolment.enrolment_id)
+            self._journey.watch.denied(known.inbound, deny)
+            return await send_early(request, refusal(deny))
+
+        return checked
+
     async def chat_completions(self, request: DataRequest, authenticated: Authenticated) -> web.StreamResponse:
-        """One model call, unary or streaming: the exchange's journey."""
+        """One model call, unary or streaming: the exchange's journey, which the end of its trial may cut."""
         relay = EventRelay(request)
+        with self._journey.underway.enter(authenticated) as call:
+            try:
+                answered = await self._answer(request, authenticated, relay)
+            except asyncio.CancelledError:
+                if not call.was_cut or call.task is None or call.task.uncancel():
+                    raise  # it is the client who left, or the gateway that stops
+                answered = _cut(begun=relay.begun)
+        if isinstance(answered, Deny):
+            self._journey.watch.denied(authenticated.inbound, answered, authenticated.grant)
+            return await send_early(request, refusal(answered))
+        return await relay.finish(answered)
+
+    async def _answer(self, request: DataRequest, authenticated: Authenticated, relay: EventRelay) -> Reply | Deny:
         body = await read_body(request, self._bounds)
         if isinstance(body, Deny):
-            self._journey.watch.denied(authenticated.inbound, body, authenticated.grant)
-            return await send_early(request, refusal(body))
+            return body
         passing, body = [body], b""  # the frame of a waiting call must not keep the body alive
         request.connection.in_call = True
         try:
-            reply = await self._journey.run(authenticated, passing.pop(), relay)
+            return await self._journey.run(authenticated, passing.pop(), relay)
         except ClientGoneError:
             raise ConnectionResetError("the client takes no more") from None  # aiohttp closes without an answer
         finally:
             request.connection.in_call = False
-        return await relay.finish(reply)
 
     async def models(self, _request: DataRequest, authenticated: Authenticated) -> web.StreamResponse:
         """The one model of the grant, answered here: nothing goes upstream, nothing is charged."""
@@ -63,6 +97,13 @@ class Calls:
             return refusal(denied)
         model = {"id": grant.model, "object": "model", "created": 0, "owned_by": "keyproxy"}
         return web.json_response({"object": "list", "data": [model]})
+
+
+def _cut(*, begun: bool) -> Reply | Deny:
+    """The honest end of a call whose trial has passed on: a stream gets an error event, and no `[DONE]`."""
+    if begun:
+        return Reply(200, EVENT_STREAM, (), refusals.broken_event(_PASSED_ON.code, _PASSED_ON.message))
+    return _PASSED_ON
 
 
 def health() -> Mapping[str, Callable[[], web.Response]]:

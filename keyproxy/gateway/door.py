@@ -18,7 +18,7 @@ from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
-from keyproxy.core.exchange import Authenticated, Inbound
+from keyproxy.core.exchange import Authenticated, Harness, Inbound
 from keyproxy.errors import Deny
 from keyproxy.exchange.buckets import Buckets
 from keyproxy.exchange.journey import Journey
@@ -36,18 +36,18 @@ _NO_TOKEN: Final = Deny("invalid_api_key")
 
 
 class Door:
-    """`calls` maps a target and a method to a call; `health` needs no credential."""
+    """`find` gives a target's calls by method, or None; `health` needs no credential."""
 
     def __init__(
         self,
-        calls: Mapping[str, Mapping[str, Call]],
+        find: Callable[[str], Mapping[str, Call] | None],
         health: Mapping[str, Callable[[], web.Response]],
         journey: Journey,
         strangers: Buckets,
         *,
         is_open: Callable[[], bool],
     ) -> None:
-        self._calls = calls
+        self._find = find
         self._health = health
         self._journey = journey
         self._strangers = strangers
@@ -62,7 +62,7 @@ class Door:
             if request.method == "GET":
                 return self._health[target]()
             return await self._turn_away(request, Deny("method_not_allowed"), allow="GET")
-        methods = self._calls.get(target)
+        methods = self._find(target)
         if methods is None:
             return await self._turn_away(request, _NOT_FOUND)
         call = methods.get(request.method)
@@ -80,7 +80,7 @@ class Door:
             return await self._turn_away(request, _BAD_IDEMPOTENCY_KEY)
         return await call(request, authenticated)
 
-    async def _authenticate(self, request: DataRequest, query: str) -> Authenticated | Deny:
+    async def _authenticate(self, request: DataRequest, query: str) -> Authenticated | Harness | Deny:
         headers = request.headers
         credentials = headers.getall("Authorization", ())
         if len(credentials) != 1:

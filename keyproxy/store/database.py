@@ -19,9 +19,9 @@ from typing import Any, Final, Self
 from keyproxy.errors import StoreError
 
 LEDGER_FILE: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 BUSY_TIMEOUT_SECONDS: Final = 2.0  # a foreign writer (a backup, a shell) may hold the file so long; then 503
-_SCHEMA: Final = Path(__file__).with_name("schema.sql")
+_STEPS: Final = ("schema.sql", "schema_2.sql")  # the n-th makes version n of the one before it
 
 # An integer beyond 64 bits or a lone surrogate is refused by the binding, not by SQLite.
 _FAULTS: Final = (sqlite3.Error, OverflowError, UnicodeEncodeError)
@@ -121,5 +121,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"the ledger {path} has version {version}, and this keyproxy knows {SCHEMA_VERSION}: "
             "run the keyproxy that wrote it, or set KEYPROXY_STATE_DIR to another directory"
         )
-    if version == 0:
-        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA.read_text(encoding='utf-8')} COMMIT;")
+    for step in _STEPS[version:]:
+        script = Path(__file__).with_name(step).read_text(encoding="utf-8")
+        connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")

@@ -206,10 +206,10 @@ def test_what_can_name_no_token_is_exit_2_and_is_neither_echoed_nor_sent(control
         ((422, error("must be positive", "invalid_value", "limits.requests")), EXIT_USAGE, "limits.requests: must be"),
         ((401, error("The admin token is wrong.", "invalid_api_key")), EXIT_DENIED, "admin token"),
         ((503, error("The record cannot be written.", "audit_unavailable")), EXIT_UNAVAILABLE, "record"),
-        ((200, b"<html>hello</html>"), EXIT_UNAVAILABLE, "not keyproxy's control plane"),
-        ((502, b""), EXIT_UNAVAILABLE, "not keyproxy's control plane"),
-        ((404, {"detail": "no"}), EXIT_UNAVAILABLE, "not keyproxy's control plane"),
-        ((302, b""), EXIT_UNAVAILABLE, "not keyproxy's control plane"),
+        ((200, b"<html>hello</html>"), EXIT_UNAVAILABLE, "is not keyproxy"),
+        ((502, b""), EXIT_UNAVAILABLE, "is not keyproxy"),
+        ((404, {"detail": "no"}), EXIT_UNAVAILABLE, "is not keyproxy"),
+        ((302, b""), EXIT_UNAVAILABLE, "is not keyproxy"),
     ],
 )
 def test_each_refusal_of_the_gateway_has_its_exit_code(control, tmp_path, reply, code, text):

@@ -47,7 +47,7 @@ def test_the_gateway_page_lists_every_exit_code() -> None:
 
 
 def test_the_routes_of_the_control_plane_are_listed_and_no_other() -> None:
-    plane = ControlPlane(None, None, terms=dict, status=dict, now_us=lambda: 0)  # type: ignore[arg-type]
+    plane = ControlPlane(None, None, None, terms=dict, status=dict, now_us=lambda: 0)  # type: ignore[arg-type]
     served = {(route.method, route.resource.canonical) for route in plane.app(None).router.routes() if route.resource}
     listed = {tuple(row[0].strip("`").split()) for row in table_under(GATEWAY, "| route | does |")}
     assert listed == served

@@ -11,6 +11,7 @@ it decides at which step the process dies.
 """
 
 import hashlib
+import os
 import shutil
 import time
 import weakref
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keyproxy.audit import keys
+from keyproxy.audit import keys, receipts
 from keyproxy.audit.segments import lines, segments
 from keyproxy.audit.writer import Writer
 from keyproxy.core.budget import OVER_RESERVATION, Charge, Need
@@ -52,7 +53,8 @@ class Books:
 
     def __post_init__(self) -> None:
         self.state.mkdir(parents=True, exist_ok=True)
-        self.writer = Writer.open(self.state, keys.load_or_create(self.state), self.now_us)
+        self.signer = keys.load_or_create(self.state)
+        self.writer = Writer.open(self.state, self.signer, self.now_us)
         self.store = Store.open(self.state / LEDGER_FILE)
         for shut in (self.store.close, self.writer._release):  # with the test that forgot it
             weakref.finalize(self, shut)
@@ -156,7 +158,14 @@ class Books:
         """What a start does."""
         self.replays = self._fresh_replays()
         return recover(
-            self.state, self.store, self.writer, self.replays, now_us=lambda: self.now_us, repeat_us=REPEAT_US
+            self.state,
+            self.store,
+            self.writer,
+            self.replays,
+            now_us=lambda: self.now_us,
+            repeat_us=REPEAT_US,
+            seal=lambda payload: receipts.seal(payload, self.signer),
+            random_bytes=os.urandom,
         )
 
     def close(self) -> None:

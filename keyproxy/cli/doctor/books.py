@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,10 @@ LITTLE_BYTES: Final = 1024**3
 TOO_LITTLE_BYTES: Final = 64 * 1024**2
 """One segment of the record: less, and the next one cannot be filled."""
 OLD_PRICES_DAYS: Final = 90
+MOST_SHOWN: Final = 5
+_OVERDUE: Final = (
+    "SELECT trial, task, state FROM attempts WHERE state <> 'closed' AND expires_at_us <= ? ORDER BY expires_at_us"
+)
 
 
 def directory(host: Host) -> Verdict:
@@ -83,11 +88,30 @@ def ledger(host: Host) -> Verdict | None:
         return failed(f"{path}: {fault}", "restore it from a backup; the record tells what it must hold")
     if found != "ok":
         return failed(f"{path}: {found}", "restore it from a backup; the record tells what it must hold")
-    if version != SCHEMA_VERSION:
+    if version > SCHEMA_VERSION:
         return failed(
             f"{path} has version {version}, and this keyproxy knows {SCHEMA_VERSION}", "run the keyproxy that wrote it"
         )
-    return ok(f"{path} is sound, version {version}")
+    later = "" if version == SCHEMA_VERSION else f"; the next start makes it version {SCHEMA_VERSION}"
+    return ok(f"{path} is sound, version {version}{later}")
+
+
+def trials(host: Host) -> Verdict | None:
+    """A trial whose tokens are past their time is not closed by that: without a receipt it scores 0."""
+    path = host.state / LEDGER_FILE
+    if not path.exists():
+        return None
+    try:
+        with closing(_reading(path)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            found = connection.execute(_OVERDUE, (time.time_ns() // 1000,)).fetchall() if version > 1 else []
+    except sqlite3.Error as fault:
+        return failed(f"{path}: {fault}", "restore it from a backup; the record tells what it must hold")
+    if not found:
+        return ok("none")
+    shown = ", ".join(f"{trial} ({task}, {state})" for trial, task, state in found[:MOST_SHOWN])
+    more = f" and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+    return warning(f"{len(found)}: {shown}{more}", "keyproxy enrol close TRIAL gives each its receipt")
 
 
 def record(host: Host) -> Verdict | None:

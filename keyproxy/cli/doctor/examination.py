@@ -31,6 +31,7 @@ CHECKS: Final = (
     Check("socket", "the control plane is its owner's alone", books.socket),
     Check("ledger", "the ledger is sound", books.ledger),
     Check("record", "the record verifies", books.record),
+    Check("trials", "no trial is past its time and not closed", books.trials),
     Check("price", "the default model has a price", books.price),
     Check("encrypted", "the key travels encrypted", provider.encrypted),
     Check("resolves", "the provider's name resolves", provider.resolves),

@@ -1,0 +1,148 @@
+"""What a receipt says: one trial's records, summed up as an in-toto Statement.
+
+Owns the predicate's members (docs/evidence.md lists them) and what each is counted
+from. Pure: signing is audit/receipts, reading the chain is whoever calls it. What this
+gateway cannot know is null, and never a guess.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from keyproxy.core.canonical import canonical
+from keyproxy.core.chain import Line
+from keyproxy.core.enrolment import Enrolment, Trial
+from keyproxy.core.moment import rfc3339
+
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:keyproxy:receipt:v1"
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+
+_POLICY: Final = ("role", "model", "prompt_mode", "endpoints", "limits", "sampling", "networks")
+_SPENT: Final = ("requests", "tokens", "microusd")
+_WITHIN_A_STREAM: Final = {"broken", "key_echoed", "aborted", "unknown"}
+
+
+@dataclass(slots=True)
+class Tally:
+    """One trial's records, taken in the order of the chain."""
+
+    head_before: str = ""
+    head_after: str = ""
+    first_seq: int = 0
+    last_seq: int = 0
+    opened_at: str | None = None
+    verifying_at: str | None = None
+    grants: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    models_asked: set[str] = field(default_factory=set)
+    models_served: set[str] = field(default_factory=set)
+    alarms: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    spent: dict[str, Counter[str]] = field(default_factory=dict)
+    _streams: set[str] = field(default_factory=set)
+
+    def take(self, line: Line) -> None:
+        """Count one record of the trial."""
+        record = line.record
+        if record is None:
+            return
+        if not self.first_seq:
+            self.first_seq, self.head_before, self.opened_at = record.seq, line.prev, record.at
+        self.last_seq, self.head_after = record.seq, line.head
+        self.counts[record.kind] += 1
+        if record.kind == "mint":
+            self.grants.setdefault(record.data["role"], record.data)
+            self.spent.setdefault(record.data["role"], Counter())
+        elif record.kind == "verification":
+            self.verifying_at = record.at
+        elif record.kind == "intent":
+            self.models_asked.add(record.data["model"])
+            if record.data["stream"]:
+                self._streams.add(record.data["request_id"])
+        elif record.kind == "outcome":
+            self._take_outcome(record.data)
+        elif record.kind == "replay":
+            self.counts["joined" if record.data["joined"] else "replayed"] += 1
+        elif record.kind == "alarm":
+            self.alarms[record.data["code"]] += 1
+
+    def _take_outcome(self, data: Mapping[str, Any]) -> None:
+        self.endings[data["ending"]] += 1
+        self.counts["retries"] += max(0, len(data["attempts"]) - 1)
+        if served := data.get("served_model"):
+            self.models_served.add(served)
+        if data["ending"] in _WITHIN_A_STREAM and data["request_id"] in self._streams:
+            self.counts["broken_streams"] += 1
+        spent = self.spent.setdefault(data["role"], Counter())
+        spent.update({name: data["charge"][name] for name in _SPENT})
+        spent["estimated"] += data["charge"]["estimated"]
+
+
+def statement(
+    enrolment: Enrolment,
+    trial: Trial,
+    minted: int,
+    tally: Tally,
+    *,
+    origin: Mapping[str, Any],
+    version: str,
+    now_us: int,
+) -> dict[str, Any]:
+    """The Statement. `minted`: how many trials of this task the enrolment has opened by now."""
+    counts = tally.counts
+    predicate = {
+        "trial": trial.name,
+        "enrolment": enrolment.enrolment_id,
+        "task": {"name": trial.task, "digest": None},
+        "dataset": None,
+        "attempt": {"number": trial.attempt, "minted": minted, "allowed": enrolment.attempts},
+        "roles": {role: {"prompt_mode": grant["prompt_mode"]} for role, grant in tally.grants.items()},
+        "policy_digest": _policy_digest(tally.grants),
+        "upstream": dict(origin),
+        "models": {"asked": sorted(tally.models_asked), "served": sorted(tally.models_served)},
+        "counts": {
+            "requests": counts["intent"],
+            "turns": None,
+            "tool_calls": None,
+            "retries": counts["retries"],
+            "joined_retries": counts["joined"],
+            "replayed_answers": counts["replayed"],
+            "broken_streams": counts["broken_streams"],
+            "guard_rejections": None,
+            "fallback_replies": None,
+            "foreign_turns": None,
+        },
+        "endings": dict(tally.endings),
+        "alarms": dict(tally.alarms),
+        "spent": {role: {name: spent[name] for name in (*_SPENT, "estimated")} for role, spent in tally.spent.items()},
+        "transcript": None,
+        "record": {
+            "first_seq": tally.first_seq,
+            "last_seq": tally.last_seq,
+            "head_before": tally.head_before,
+            "head_after": tally.head_after,
+        },
+        "verdict": None,
+        "verdict_detail": enrolment.verdict_detail.value,
+        "config_source": None,
+        "version": version,
+        "times": {"opened_at": tally.opened_at, "verifying_at": tally.verifying_at, "closed_at": rfc3339(now_us)},
+    }
+    # A statement needs a subject with a digest. The task's is not known here, and a record's head is a SHA-256.
+    subject = {"name": f"trial:{trial.name}", "digest": {"sha256": tally.head_after}}
+    return {"_type": STATEMENT_TYPE, "subject": [subject], "predicateType": PREDICATE_TYPE, "predicate": predicate}
+
+
+def signed_bytes(payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding: what a signature over a payload is made of."""
+    kind = PAYLOAD_TYPE.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def _policy_digest(grants: Mapping[str, Mapping[str, Any]]) -> str:
+    """What each role's first grant fixed: the same for two trials that were held under the same terms."""
+    policy = {role: {name: grant[name] for name in _POLICY} for role, grant in grants.items()}
+    return hashlib.sha256(canonical(policy)).hexdigest()
