@@ -125,8 +125,11 @@ class Trials:
         """The operator's: also where the enrolment is at its end. None where there is no such trial."""
         async with self._lock(name):
             trial = await self._desk.ask(lambda store: store.trial(name))
-            found = trial and await self._desk.ask(lambda store: store.enrolment(trial.enrolment_id))
-            return None if trial is None or found is None else await self._close(found.enrolment, trial)
+            if trial is None:
+                return None
+            enrolment_id = trial.enrolment_id
+            found = await self._desk.ask(lambda store: store.enrolment(enrolment_id))
+            return None if found is None else await self._close(found.enrolment, trial)
 
     async def receipt(self, enrolment: Enrolment, name: str) -> str | Deny:
         """What `close` gave. Raises StoreError."""

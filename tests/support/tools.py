@@ -54,6 +54,7 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "local": _has_local_model,
     "node": _answers("node", "--version"),
     "nginx": _answers("nginx", "-v"),
+    "root": lambda: os.geteuid() == 0,
 }
 
 
