@@ -16,7 +16,9 @@ from keyproxy.settings.model import Settings
 PREFIX: Final = "KEYPROXY_"
 
 # read by the Harbor integration and the tasks' own clients, never by the gateway
-_OF_CLIENTS: Final = frozenset({"KEYPROXY_URL", "KEYPROXY_CONTAINER_URL", "KEYPROXY_ENROLMENT_TOKEN"})
+_OF_CLIENTS: Final = frozenset(
+    {"KEYPROXY_URL", "KEYPROXY_CONTAINER_URL", "KEYPROXY_ENROLMENT_TOKEN", "KEYPROXY_TRIAL_NETWORK"}
+)
 
 # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables: a Service
 # called keyproxy, or keyproxy-anything, puts these into every pod of its namespace

@@ -76,6 +76,6 @@ def test_a_port_that_kubernetes_did_not_set_is_a_typo(monkeypatch):
 
 
 def test_the_clients_own_names_are_no_settings_and_no_faults(monkeypatch):
-    for name in ("KEYPROXY_URL", "KEYPROXY_CONTAINER_URL", "KEYPROXY_ENROLMENT_TOKEN"):
+    for name in ("KEYPROXY_URL", "KEYPROXY_CONTAINER_URL", "KEYPROXY_ENROLMENT_TOKEN", "KEYPROXY_TRIAL_NETWORK"):
         monkeypatch.setenv(name, "http://x")
     assert load().ignored_names == ()
