@@ -12,7 +12,7 @@ REQUIRE ?=
 PYTEST ?=
 WORKERS ?= 2
 
-.PHONY: help install demo test lint format bench lock clean
+.PHONY: help install demo test lint format generate bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,10 @@ lint: $(VENV)/dev ## check style, types and the layers
 format: $(VENV)/dev ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+generate: $(VENV)/base ## renew what is made from the cases: tasks/, registry, splits, schema, disease names
+	@$(BIN)/python scripts/generate
+	@$(BIN)/keyproxy tasks build
 
 bench: $(VENV)/dev ## measure beside nginx (and LiteLLM, if installed); writes bench-results.json
 	@$(BIN)/python tests/bench/run.py --output bench-results.json

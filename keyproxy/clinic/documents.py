@@ -15,7 +15,7 @@ from .refusal import CaseError
 from .subject import read_subject
 
 _HEAD: Final = ("schema_version", "task_id", "subject")
-_TASK: Final = {"persona", "script", "limits"}
+_TASK: Final = {"persona", "script", "limits", "legacy_client_env"}
 _PERSONA: Final = {"patient", "companion"}
 _SPEAKER: Final = {"name", "relation", "speaks", "occupation", "literacy", "language", "style", "max_sentences"}
 _SCRIPT: Final = {"opening", "facts", "symptoms", "unknown_reply", "known_conditions"}
@@ -67,6 +67,7 @@ def check_task(document: dict[str, Any]) -> dict[str, Any]:
     """Check what the patient is made of."""
     _head(document, _TASK, "task")
     _keys(document["limits"], {"max_steps"}, "task/limits")
+    _among(document.get("legacy_client_env", False), (True, False), "task/legacy_client_env")
     _keys(document["persona"], _PERSONA, "task/persona")
     for speaker, entry in document["persona"].items():
         _keys(entry, _SPEAKER, f"task/persona/{speaker}")

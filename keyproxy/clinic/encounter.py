@@ -50,7 +50,7 @@ class Encounter:
         if unknown:
             raise CaseError(f"clinical_db/tools: {sorted(unknown)} are not in the catalogue")
         self._catalogue, self._sandbox, self._converse = catalogue, sandbox, converse
-        self._ledger, self._max_steps = ledger, max_steps
+        self._ledger, self.max_steps = ledger, max_steps
         self.steps = len(ledger.rows)
 
     @property
@@ -64,8 +64,8 @@ class Encounter:
         if self.closed:
             code = refusal.ALREADY_DIAGNOSED if tool == DIAGNOSE else refusal.CONSULTATION_CLOSED
             return Refusal(code, "the diagnosis is recorded and the consultation closed")
-        if tool != DIAGNOSE and self._max_steps is not None and self.steps >= self._max_steps:
-            return Refusal(refusal.STEP_LIMIT, f"all {self._max_steps} steps are used; only the diagnosis is left")
+        if tool != DIAGNOSE and self.max_steps is not None and self.steps >= self.max_steps:
+            return Refusal(refusal.STEP_LIMIT, f"all {self.max_steps} steps are used; only the diagnosis is left")
         self.steps += 1
         try:
             return visible(self._accepted(tool, arguments))
@@ -77,7 +77,7 @@ class Encounter:
     def status(self) -> dict[str, Any]:
         """Turns, calls and steps; free of charge."""
         kinds = [row.kind for row in self._ledger.rows]
-        left = None if self._max_steps is None else max(0, self._max_steps - self.steps)
+        left = None if self.max_steps is None else max(0, self.max_steps - self.steps)
         return {
             "calls": kinds.count(CALL),
             "closed": self.closed,

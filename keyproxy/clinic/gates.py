@@ -92,7 +92,8 @@ class Key:
 
     def _wrong_side(self, event: Event) -> bool:
         subject, menu = self._context.subject, self._context.menu
-        if event.key is None or event.arguments.get("side") != _OTHER_SIDE.get(subject.side):
+        wrong = _OTHER_SIDE.get(subject.side)
+        if event.key is None or wrong is None or event.arguments.get("side") != wrong:
             return False
         site = next((event.arguments[key] for key in _SITE_OF_PROCEDURE if key in event.arguments), None)
         return site is None or any(menu.within(site, sided) for sided in subject.sided_sites)

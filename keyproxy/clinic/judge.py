@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from .judging import (
@@ -42,6 +42,14 @@ _PER_TURN: Final = 3
 
 class JudgeUnavailableError(Exception):
     """The judge's model cannot be reached, or fails on a control transcript too: no verdict."""
+
+
+class UnjudgedError(Exception):
+    """One call failed in a way that this transcript may have caused; `again` tells whether a repeat can help."""
+
+    def __init__(self, message: str, *, again: bool) -> None:
+        super().__init__(message)
+        self.again = again
 
 
 class _BrokenError(Exception):
@@ -107,7 +115,13 @@ class Judge:
         for attempt in range(ATTEMPTS):
             shift = (attempt + sample) % len(items)  # another order each time: a judge may lean on position
             request = Request(items[shift:] + items[:shift], turns, self.nonce(), sample * ATTEMPTS + attempt)
-            findings = parse(self.call(request), request)
+            try:
+                findings = parse(self.call(request), request)
+            except UnjudgedError as fault:
+                self._control()  # before the next try: a provider that is down for a while is nobody's doing
+                if not fault.again:
+                    raise _BrokenError from fault
+                continue
             if findings is not None:
                 return findings
         raise _BrokenError
@@ -117,11 +131,23 @@ class Judge:
         turns = (Turn(1, "clinician", "When did it start?", citable=True), Turn(2, "patient", "Today.", citable=False))
         item = Item("onset", "asks when it started", keywords=(("start",),), positive=("When did it begin?",))
         try:
-            finding = self._one(item, turns)
+            finding = Judge._one(replace(self, call=_unexcused(self.call)), item, turns)
         except _BrokenError as fault:
             raise JudgeUnavailableError("the judge fails on a control transcript") from fault
         if not finding.covered or not stands(finding, turns):
             raise JudgeUnavailableError("the judge misjudges a control transcript")
+
+
+def _unexcused(call: Call) -> Call:
+    """The same judge where no transcript can be to blame."""
+
+    def answer(request: Request) -> str:
+        try:
+            return call(request)
+        except UnjudgedError as fault:
+            raise JudgeUnavailableError(f"the judge fails on a control transcript: {fault}") from fault
+
+    return answer
 
 
 def cached(call: Call, cache: MutableMapping[str, str], model: str) -> Call:

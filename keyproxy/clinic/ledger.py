@@ -46,7 +46,7 @@ class Ledger:
 
     def append(self, kind: str, given: dict[str, Any], out: dict[str, Any]) -> Row:
         """Write the row down first, then hold it: an act that could not be written did not happen."""
-        row = Row(len(self.rows), kind, given, out, self.nonce())
+        row = Row(self.rows[-1].i + 1 if self.rows else 0, kind, given, out, self.nonce())
         self.write(row.line())
         self.rows.append(row)
         return row

@@ -38,6 +38,8 @@ _STYLE: Final = {
 }
 _FREELY: Final = frozenset({"opening", "open"})
 _CUES: Final = 2
+# About 12,000 tokens: every usual conversation is whole, and an endless one costs no more at each question.
+_HEARD_MAX_CHARACTERS: Final = 48_000
 _STATES: Final = {"present": "yes", "absent": "no", "unknown": "you do not know"}
 
 
@@ -53,7 +55,7 @@ def build(script: Script, lexicon: Lexicon, question: Question, rows: Sequence[R
             "Asked about common complaints:\n" + "\n".join(_complaints(script, lexicon)),
         ]
     )
-    heard = [turn for row in _heard(script, rows, speaker, private=private) for turn in _turn(row)]
+    heard = [turn for row in _kept(list(_heard(script, rows, speaker, private=private))) for turn in _turn(row)]
     return [{"role": "system", "content": system}, *heard, {"role": "user", "content": question.message}]
 
 
@@ -114,6 +116,20 @@ def _heard(script: Script, rows: Iterable[Row], speaker: str, *, private: bool) 
             was_private = bool(row.given.get("alone")) or COMPANION not in script.persona
             if private or not was_private:
                 yield row
+
+
+def _kept(rows: list[Row]) -> list[Row]:
+    """The first turn and as many of the latest as the bound allows; what the patient knows never leaves the prompt."""
+    left = _HEARD_MAX_CHARACTERS - sum(_size(row) for row in rows[:1])
+    start = len(rows)
+    while start > 1 and left >= _size(rows[start - 1]):
+        start -= 1
+        left -= _size(rows[start])
+    return rows[:1] + rows[max(start, 1) :]
+
+
+def _size(row: Row) -> int:
+    return sum(len(turn["content"]) for turn in _turn(row))
 
 
 def _turn(row: Row) -> list[dict[str, str]]:

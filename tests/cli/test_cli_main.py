@@ -21,7 +21,7 @@ from keyproxy.errors import (
     ConfigError,
 )
 
-COMMANDS = ("serve", "demo", "token", "audit", "config", "doctor")
+COMMANDS = ("serve", "demo", "token", "audit", "tasks", "consult", "config", "doctor")
 HEAVY = ("aiohttp", "pydantic", "structlog", "openai", "cryptography", "sqlite3", "asyncio", "http.client")
 
 

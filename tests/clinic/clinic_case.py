@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,21 @@ from keyproxy.clinic.rule_patient import RulePatient
 from keyproxy.clinic.script import Script
 from keyproxy.clinic.scripted_judge import scripted
 from keyproxy.clinic.verdict import Verdict
+from keyproxy.dataset.documents import render_documents
+from keyproxy.dataset.loading import load_case
 
-PILOT = Path(__file__).with_name("pilot")
+TASKS = Path(__file__).parent.parent.parent / "tasks"
 CATALOGUE = catalogue()
+_PILOT = render_documents(load_case(TASKS / "case-0023"), CATALOGUE)
 MENU = CATALOGUE.menu
 GATES = ("diagnosis", "required_tools", "parameterised_actions", "must_ask")
 
 
 def document(name: str) -> Any:
-    return json.loads((PILOT / f"{name}.json").read_text("utf-8"))
+    return copy.deepcopy(_PILOT.by_name()[name])
 
 
-ORACLE: list[dict[str, Any]] = document("oracle")
+ORACLE: list[dict[str, Any]] = list(_PILOT.oracle)
 SCORING: dict[str, Any] = document("scoring")
 
 

@@ -1,20 +1,19 @@
 """One committed label: synonyms pass, neighbours and hedges fail, and the same text always gets the same verdict."""
 
-import csv
 from typing import Any
 
 import pytest
-from clinic_case import PILOT, SCORING
+from clinic_case import SCORING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyproxy.clinic.diagnosis import Matcher, normal
 from keyproxy.clinic.terms import Terms, list_names, load_terms
+from keyproxy.dataset.plan import load_plan
 
 KEY = SCORING["diagnosis"]
 MATCHER = Matcher(KEY)
-with (PILOT.parent / "labels.tsv").open(encoding="utf-8") as _table:
-    LABELS = [(row["task_id"], row["label"]) for row in csv.DictReader(_table, delimiter="\t")]
+LABELS = [row.label for row in load_plan().cases.values()]
 
 
 def key(label: str, **more: Any) -> dict[str, Any]:
@@ -141,7 +140,7 @@ def test_a_label_inside_another_is_another(label: str, text: str) -> None:
 
 
 def test_of_all_labels_each_case_accepts_its_own_alone() -> None:
-    matchers = {label: Matcher(key(label)) for _, label in LABELS}
+    matchers = {label: Matcher(key(label)) for label in LABELS}
     passing = {
         label: {other for other in matchers if matcher.decide(other).passed} for label, matcher in matchers.items()
     }
@@ -149,11 +148,11 @@ def test_of_all_labels_each_case_accepts_its_own_alone() -> None:
 
 
 def test_the_pilot_fails_every_label_but_its_own() -> None:
-    assert [label for _, label in LABELS if MATCHER.decide(label, "N44.00").passed] == ["Testicular torsion"]
+    assert [label for label in LABELS if MATCHER.decide(label, "N44.00").passed] == ["Testicular torsion"]
 
 
 @given(
-    label=st.sampled_from([label for _, label in LABELS]),
+    label=st.sampled_from(LABELS),
     words=st.lists(st.sampled_from(["left", "acute", "not", "or", "x", "probable", "with"]), max_size=3),
     front=st.booleans(),
 )
@@ -182,4 +181,4 @@ def test_a_list_of_names_knows_every_spelling_and_says_nothing_itself() -> None:
 
 def test_no_label_of_any_case_can_be_said_by_a_patient() -> None:
     terms = load_terms()
-    assert [label for _, label in LABELS if not terms.named_in(f"They said it might be {label}, maybe.")] == []
+    assert [label for label in LABELS if not terms.named_in(f"They said it might be {label}, maybe.")] == []

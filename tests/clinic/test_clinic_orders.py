@@ -1,5 +1,6 @@
 """What stands at the end is what counts; one call serves one requirement; a dose is a quantity."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -336,3 +337,8 @@ def test_safety_counts_what_was_taken_back_too() -> None:
     assert counted == {"forbidden": 1, "allergy_conflicts": 1, "wrong_side": 1, "distractor_calls": 1}
     other_site = ("order_imaging", {**IMAGE, "body_site": "wrist", "side": "right"})
     assert Key(scoring, CONTEXT, events(other_site)).safety()["wrong_side"] == 0
+
+
+def test_who_has_no_side_is_never_treated_on_the_wrong_one() -> None:
+    sideless = Context(MENU, replace(CHILD, side=""))
+    assert Key({"acts": ACTS}, sideless, events(prescribe("amoxicillin", 1, "g"))).safety()["wrong_side"] == 0

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from clinic_case import ORACLE, PILOT, Play
+from clinic_case import ORACLE, Play, document
 
 import keyproxy.clinic
 
@@ -45,7 +45,10 @@ print(json.dumps({"lines": lines, "reward": verdict.rewards["reward"], "outside"
 
 def test_copied_alone_it_plays_the_same_lines_to_the_same_reward(tmp_path: Path) -> None:
     shutil.copytree(ENGINE, tmp_path / "clinic", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-S", "-I", "-B", "-c", PLAY, str(tmp_path), str(PILOT)]
+    for name in ("task", "clinical_db", "findings", "scoring"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(document(name)), "utf-8")
+    (tmp_path / "oracle.json").write_text(json.dumps(ORACLE), "utf-8")
+    command = [sys.executable, "-S", "-I", "-B", "-c", PLAY, str(tmp_path), str(tmp_path)]
     done = subprocess.run(
         command, cwd=tmp_path, env={"LC_ALL": "C", "TZ": "Asia/Tokyo"}, capture_output=True, check=True, timeout=60
     )

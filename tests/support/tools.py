@@ -5,6 +5,7 @@ name; when the run was started with `--require node` (or REQUIRE="node" in the
 environment, as `make test` passes it) it fails, so that CI cannot skip in silence.
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -44,6 +45,7 @@ TOOLS: dict[str, Callable[[], bool]] = {
     "local": _has_local_model,
     "node": _answers("node", "--version"),
     "nginx": _answers("nginx", "-v"),
+    "root": lambda: os.geteuid() == 0,
 }
 
 

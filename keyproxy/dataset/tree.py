@@ -1,0 +1,107 @@
+"""The rendered tree on disk: written by a build, compared by a check.
+
+Owns which files there must be below `tasks/`, `splits/` and registry.json, and the
+difference between that and what is there, in both directions. It never touches a
+case.toml.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from keyproxy.clinic.consultation import catalogue
+from keyproxy.dataset.case import Case
+from keyproxy.dataset.documents import Documents, render_documents
+from keyproxy.dataset.layout import File
+from keyproxy.dataset.loading import CASE_FILE, load_case
+from keyproxy.dataset.plan import load_plan
+from keyproxy.dataset.render import dataset_digest, registry, task_files
+
+_SPLITS: Final = ("train", "heldout")
+_IGNORED: Final = "__pycache__"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One file that is not as a build gives it: missing, stale, changed or of another mode."""
+
+    path: str
+    kind: str
+
+
+def case_folders(root: Path) -> list[Path]:
+    """Every folder with a case, in order."""
+    return sorted(path.parent for path in (root / "tasks").glob(f"*/{CASE_FILE}"))
+
+
+def rendered(root: Path) -> dict[str, File]:
+    """Every file that a build gives for the cases under `root`, by its path there."""
+    cases = {case.task_id: (case, render_documents(case, catalogue())) for case in map(load_case, case_folders(root))}
+    own = {task_id: pair for task_id, pair in cases.items() if pair[0].twin_of is None}
+    digest = dataset_digest(documents for _, documents in own.values())
+    files = {"registry.json": File(registry(own, digest))}
+    for split in _SPLITS:
+        listed = [task_id for task_id in sorted(own) if load_plan().cases[task_id].split == split]
+        files[f"splits/{split}_task_ids.txt"] = File("".join(f"{task_id}\n" for task_id in listed).encode())
+    for task_id, pair in cases.items():
+        files.update(_placed(task_id, *pair, digest))
+    return files
+
+
+def fingerprint(root: str) -> str:
+    """One digest over all that a build gives, modes included."""
+    files = rendered(Path(root))
+    whole = b"".join(b"%s %o %s\n" % (path.encode(), file.mode, file.content) for path, file in sorted(files.items()))
+    return hashlib.sha256(whole).hexdigest()
+
+
+def write(root: Path) -> list[Difference]:
+    """Bring the tree to what a build gives; returns what had to change."""
+    files = rendered(root)
+    changes = list(_compared(root, files))
+    for change in changes:
+        path = root / change.path
+        if change.kind == "stale":
+            path.unlink()
+            continue
+        file = files[change.path]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content)
+        path.chmod(file.mode)
+    return changes
+
+
+def differences(root: Path) -> list[Difference]:
+    """What on disk is not as a build gives it."""
+    return list(_compared(root, rendered(root)))
+
+
+def _placed(task_id: str, case: Case, documents: Documents, digest: str) -> dict[str, File]:
+    return {f"tasks/{task_id}/{path}": file for path, file in task_files(case, documents, digest).items()}
+
+
+def _compared(root: Path, files: dict[str, File]) -> Iterator[Difference]:
+    for path, file in sorted(files.items()):
+        place = root / path
+        if place.is_symlink() or not place.is_file():
+            yield Difference(path, "missing")
+        elif place.read_bytes() != file.content:
+            yield Difference(path, "changed")
+        elif os.access(place, os.X_OK) != file.executable:
+            yield Difference(path, "mode")
+    yield from (Difference(path, "stale") for path in sorted(_present(root) - set(files)))
+
+
+def _present(root: Path) -> set[str]:
+    """Every file below tasks/ and splits/ that is not written by hand."""
+    return {
+        path.relative_to(root).as_posix()
+        for folder in ("tasks", "splits")
+        for path in (root / folder).rglob("*")
+        if (path.is_symlink() or not path.is_dir()) and path.name != CASE_FILE and _IGNORED not in path.parts
+    }
