@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from keyproxy.audit.receipts import Finding
 from keyproxy.core.canonical import canonical
 from keyproxy.core.enrolment import Enrolment, Trial, TrialState, VerdictDetail
 from keyproxy.core.grant import Limits
-from keyproxy.core.receipt import Tally, statement
+from keyproxy.core.receipt import MEMBERS, Tally, statement
 
 ENROLMENT = Enrolment("kp_eaaaaaaaaaaaa", ("t1",), 2, None, "m", Limits(), 60, VerdictDetail.GATES, 0, 1)
 TRIAL = Trial(f"kpt_{'1' * 32}", ENROLMENT.enrolment_id, "t1", "n1", 1, TrialState.OPEN, 5, 1)
@@ -90,6 +91,7 @@ def test_what_is_no_envelope_is_a_finding_and_no_crash(signer: keys.Signer, raw:
         {"subject": []},
         {"subject": [{"name": "trial:another", "digest": {"sha256": "1" * 64}}]},
         {"predicate": {}},
+        {"predicate": {"trial": TRIAL.name, "record": {"head_after": "1" * 64}}},
         {"predicate": None},
     ],
 )
@@ -97,3 +99,10 @@ def test_what_this_key_signed_for_another_purpose_is_no_receipt(signer: keys.Sig
     found = receipts.opened(receipts.seal(payload(**changes), signer).encode(), signer.public)
     assert isinstance(found, Finding)
     assert found.code == "statement_invalid"
+
+
+def test_the_page_lists_every_member_of_a_receipt_and_no_other() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/evidence.md").read_text(encoding="utf-8")
+    rows = page.partition("| member | what it holds |\n|---|---|\n")[2].partition("\n\n")[0]
+    listed = {name for row in rows.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert listed == set(json.loads(payload())["predicate"]) == MEMBERS
