@@ -133,13 +133,7 @@ class TrialCalls:
         self._journey.uncharged.take(known.enrolment.enrolment_id)
 
     async def _refused(self, request: DataRequest, known: Authenticated | Harness, deny: Deny) -> web.StreamResponse:
-        if isinstance(known, Harness):
-            self._journey.uncharged.take(known.enrolment.enrolment_id)
-            self._journey.watch.denied(known.inbound, deny)
-        else:
-            self._journey.uncharged.take(known.grant.token_id)
-            self._journey.watch.denied(known.inbound, deny, known.grant)
-        return await send_early(request, refusal(deny))
+        return await send_early(request, refusal(self._journey.refuse(known, deny)))
 
 
 _IN_THE_CLEAR: Final = Deny("endpoint_not_allowed", "This listener takes no enrolment token without TLS.")

@@ -337,3 +337,19 @@ async def test_a_listener_that_others_can_read_takes_no_enrolment_token(upstream
         local = Harness(type(harness.client)(f"http://127.0.0.1:{gateway.port}", harness.token), harness.token, "")
         with pytest.raises(DeniedError, match="without TLS"):
             await local.open()
+
+
+async def test_a_token_on_a_route_that_is_not_its_own_is_slowed_down_like_any_that_is_refused(
+    gateway: Gateway,
+) -> None:
+    harness = await enrolled(gateway)
+    patient = (await harness.open()).patient_token
+    for token, method, path in ((patient, "POST", "/v1/trials"), (harness.token, "GET", "/v1/models")):
+        statuses = set()
+        async with await RawConnection.open(gateway.port) as wire:
+            for _ in range(400):
+                await wire.send(request_bytes(method, path, token=token))
+                statuses.add((await wire.read_response(method)).status)
+                if 429 in statuses:
+                    break
+        assert statuses == {403, 429}
