@@ -1,1 +1,1 @@
-"""The data set: from a case to the task that Harbor runs."""
+"""The data set: what a task's folder holds, and how it is made from a case."""

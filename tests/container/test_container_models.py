@@ -22,7 +22,6 @@ pytestmark = pytest.mark.needs("root")
 
 WORDS = ("I feel ", "awful", ".")
 ITEMS = {item.id: item for item in items_of(pilot("scoring"))}
-LONG_AGO = "it hurts, and it has hurt for a long while now"
 
 
 @pytest.fixture
@@ -78,9 +77,7 @@ def shown(request: Seen) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def is_control(request: Seen) -> bool:
-    return [item["id"] for item in shown(request)[0]][0] == "onset" or "When did it start?" in request.json["messages"][
-        1
-    ]["content"]
+    return [turn["text"] for turn in shown(request)[1]] == ["When did it start?", "Today."]
 
 
 def only_the_control(otherwise: Behaviour) -> Behaviour:
@@ -162,12 +159,12 @@ PATIENT_FAULTS = [
     pytest.param(rate_limited("3600"), "rate_limited", 1, id="429 for an hour"),
     pytest.param(refusal(429, "insufficient_quota"), "budget", None, id="budget"),
     pytest.param(hang, "timeout", 1, id="hang"),
-    pytest.param(cut(unary(WORDS), 20, by=reset), "server", 3, id="cut"),
-    pytest.param(reply(200, b"{"), "server", 3, id="invalid JSON"),
+    pytest.param(cut(unary(WORDS), 20, by=reset), "server", 1, id="cut"),
+    pytest.param(reply(200, b"{"), "server", 1, id="invalid JSON"),
     pytest.param(reply(200, {"choices": []}), "broken", 3, id="no choice"),
     pytest.param(refusal(400, "context_length_exceeded"), "context_length", 1, id="context length"),
     pytest.param(refusal(400, "something_else"), "rejected", 1, id="400"),
-    pytest.param(refusal(401), "server", 3, id="the provider's 401"),
+    pytest.param(refusal(401), "server", 1, id="the provider's 401"),
 ]
 
 
@@ -181,8 +178,16 @@ async def test_a_patient_who_cannot_be_reached_is_exit_6_no_turn_and_named(
     assert f"({kind}:" in reply["error"]["message"]
     assert task.rows == []
     assert calls is None or len(upstream.seen) == calls
-    upstream.default = good(WORDS)
+
+
+async def test_a_patient_who_comes_back_goes_on_and_the_lost_question_was_a_step(
+    task: Task, upstream: Upstream
+) -> None:
+    upstream.script(*[refusal(500)] * 3)
+    assert (await ask(task))["exit"] == 6
     assert "result" in await ask(task)
+    assert (await asyncio.to_thread(task.clinic, "status")).json["steps"] == 2
+    assert len(task.rows) == 1
 
 
 async def test_a_revoked_token_is_not_tried_again(task: Task, gateway: Gateway, upstream: Upstream) -> None:
