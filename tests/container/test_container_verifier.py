@@ -65,6 +65,16 @@ def test_planted_reward_files_go_and_what_they_point_to_stays(idle: Task) -> Non
     assert idle.logs.stat().st_mode & 0o777 == 0o700
 
 
+def test_the_host_user_who_owns_the_mounted_folder_can_read_the_reward(idle: Task) -> None:
+    """Harbor need not be root on its host, and reads before it gets the files for its own."""
+    host_uid = AGENT_UID + 2
+    os.chown(idle.logs, host_uid, host_uid)
+    assert idle.verify(**SCRIPTED).code == 0
+    command = ["cat", *map(str, sorted(idle.logs.iterdir()))]
+    read = subprocess.run(command, user=host_uid, group=host_uid, extra_groups=[], capture_output=True, check=True)
+    assert b'"reward": 0.0' in read.stdout
+
+
 def test_a_folder_that_is_a_link_is_not_followed(idle: Task) -> None:
     elsewhere = idle.folder / "elsewhere"
     elsewhere.mkdir()
