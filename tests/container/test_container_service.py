@@ -202,8 +202,8 @@ def test_a_settings_file_that_others_could_have_written_is_refused(shared_task: 
         task.settings.unlink()
 
 
-def legacy(documents: dict[str, Any]) -> None:
-    documents["task"]["legacy_client_env"] = True
+def legacy(task_document: dict[str, Any]) -> None:
+    task_document["legacy_client_env"] = True
 
 
 def test_only_a_task_that_was_built_for_it_takes_the_clients_word_and_keeps_the_first() -> None:

@@ -146,9 +146,10 @@ def test_without_a_judge_there_is_no_score_and_no_gate_is_looked_at(played: Task
         ("CAA_JUDGE_TIMEOUT_SECONDS", "soon"),
     ],
 )
-def test_a_bad_setting_is_named_and_its_value_is_not_shown(idle: Task, name: str, value: str) -> None:
+def test_a_bad_setting_is_named_and_its_value_is_not_shown(name: str, value: str) -> None:
     env = {"CAA_JUDGE_BASE_URL": "http://127.0.0.1:9", "CAA_JUDGE_API_KEY": "token", name: value}
-    scored = idle.verify(**env)
+    with laid_out() as task:
+        scored = task.verify(**env)
     assert (scored.code, scored.rewards, scored.details["status"]) == (1, None, "infrastructure_fault")
     assert name in scored.details["reason"]
     assert value not in scored.details["reason"] + scored.err

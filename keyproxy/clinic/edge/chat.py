@@ -143,6 +143,8 @@ class Chat:
         except OSError as fault:
             connection.close()
             raise ChatFaultError(UNREACHABLE, type(fault).__name__) from None
+        # The watch ends the call; a socket's own limit, were it the same, would sometimes be first and look like a cut.
+        connection.sock.settimeout(2 * self.endpoint.timeout_seconds)
         return connection
 
     def _head(self, key: str) -> dict[str, str]:
