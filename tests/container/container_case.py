@@ -31,7 +31,8 @@ from keyproxy.dataset.documents import render_documents
 from keyproxy.dataset.layout import lay_out
 from keyproxy.dataset.loading import load_case
 
-AGENT_UID = 61234
+# One agent a worker: a verifier ends every process of its agent, and would end those of another test.
+AGENT_UID = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 PILOT = render_documents(load_case(Path(__file__).parents[2] / "tasks" / "case-0023"), catalogue())
 DOCUMENTS = ("task", "clinical_db", "findings", "scoring")
 PATHS = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -40,6 +41,10 @@ SCRIPTED = {"CAA_JUDGE_MODEL": "scripted"}
 
 
 ORACLE: list[dict[str, Any]] = list(PILOT.oracle)
+
+
+def pilot(name: str) -> Any:
+    return copy.deepcopy(PILOT.by_name()[name])
 
 
 def pilot_documents() -> dict[str, Any]:
