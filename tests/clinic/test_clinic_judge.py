@@ -9,7 +9,7 @@ from clinic_case import ORACLE, SCORING, Play, counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyproxy.clinic.judge import ATTEMPTS, Judge, JudgeUnavailableError, cached
+from keyproxy.clinic.judge import ATTEMPTS, Judge, JudgeUnavailableError, UnjudgedError, cached
 from keyproxy.clinic.judging import (
     ALWAYS,
     NEVER,
@@ -321,3 +321,37 @@ def test_no_transcript_crashes_and_every_credit_names_a_turn_that_asks_it(messag
     for name, number in judged(rows).covered.items():
         first = asked_in(BY_ID[name], turns)
         assert (number is None) or (first is not None and first.number == number)
+
+
+class Failing:
+    """A judge whose call fails, for this transcript or for every one."""
+
+    def __init__(self, *, again: bool, always: bool = False, times: int = 10**6) -> None:
+        self.again, self.always, self.left = again, always, times
+        self.failed = self.controls = 0
+
+    def __call__(self, request: Request) -> str:
+        control = len(request.turns) == 2
+        self.controls += control
+        if self.left and (self.always or not control):
+            self.left -= 1
+            self.failed += 1
+            raise UnjudgedError("500", again=self.again)
+        return scripted(request)
+
+
+@pytest.mark.parametrize(("again", "calls"), [(True, ATTEMPTS), (False, 1)])
+def test_a_call_that_fails_for_this_transcript_alone_is_the_transcripts_doing(again: bool, calls: int) -> None:
+    call = Failing(again=again)
+    found = judged(PLAYED, call)
+    assert (found.judge_tamper, found.passed, call.failed) == (True, False, calls)
+    assert call.controls >= calls, "no control stood between two failures"
+
+
+def test_a_call_that_fails_for_every_transcript_is_no_verdict() -> None:
+    with pytest.raises(JudgeUnavailableError, match="500"):
+        judged(PLAYED, Failing(again=True, always=True))
+
+
+def test_a_call_that_fails_now_and_then_changes_no_verdict() -> None:
+    assert judged(PLAYED, Failing(again=True, times=2)) == judged(PLAYED)
