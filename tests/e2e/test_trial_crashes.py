@@ -4,6 +4,7 @@ What the process would leave is copied before and after each write to the chain 
 commit to the ledger, while the step is under way; every copy is then started and lived on.
 """
 
+import asyncio
 import json
 import shutil
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from support.upstream import Upstream
 from keyproxy.audit import keys, receipts
 from keyproxy.audit.verify import verify
 from keyproxy.audit.writer import Writer
-from keyproxy.client import EnrolmentClient
+from keyproxy.client import EnrolmentClient, RefusedError
 from keyproxy.store.database import Database
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "Where does it hurt?"}]}).encode()
@@ -124,3 +125,39 @@ async def lives_on(gateway: Gateway, harness: Harness, step: str, told: dict[str
     assert mints == sorted(record.data["token"] for record in gateway.records("revoke")), picture
     assert {record.data["trial"] for record in gateway.records("mint")} == {opened.trial}, picture
     assert verify(gateway.state_dir).findings == [], picture
+
+
+async def test_a_ledger_from_before_a_trial_is_brought_up_to_it_from_the_record(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """As a lost machine or a restored backup leaves it: the chain is ahead by a whole life."""
+    state, backup = tmp_path / "state", tmp_path / "backup.sqlite"
+    async with running_gateway(state, upstream.base_url) as gateway:
+        harness = await enrolled(gateway, attempts=2)
+        shutil.copy(state / "ledger.sqlite", backup)
+        shutil.copy(state / "ledger.sqlite-wal", f"{backup}-wal")
+        opened = await harness.open()
+        assert await call(gateway, opened.patient_token) == 200
+        judged = await harness.verify(opened.trial)
+        receipt = await harness.close(opened.trial)
+        left = await harness.open(nonce="another")
+        assert await call(gateway, left.patient_token) == 200
+        used = [await balances(gateway, token) for token in (opened.patient_token, judged.judge_token)]
+    for name in ("ledger.sqlite", "ledger.sqlite-wal"):
+        shutil.copy(backup.with_name(name.replace("ledger", "backup")), state / name)
+    async with running_gateway(state, upstream.base_url) as gateway:
+        mine = Harness(EnrolmentClient(gateway.base_url, harness.token), harness.token, harness.id)
+        assert await mine.receipt(opened.trial) == receipt
+        assert [await call(gateway, each) for each in (opened.patient_token, judged.judge_token)] == [401, 401]
+        # Its token's digest went with the ledger, so its harness gets a fresh one, with what is left.
+        assert await call(gateway, left.patient_token) == 401
+        again = await mine.open(nonce="another")
+        assert (again.trial, again.attempt) == (left.trial, 2)
+        assert used == [await balances(gateway, token) for token in (opened.patient_token, judged.judge_token)]
+        with pytest.raises(RefusedError):
+            await mine.open(nonce="a third")
+
+
+async def balances(gateway: Gateway, token: str) -> dict[str, int]:
+    state = await asyncio.to_thread(gateway.control.token, token[:16])
+    return {name: meter["used"] for name, meter in state["balance"].items()}
