@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,12 @@ def test_every_type_is_asked_and_not_asked_and_hostile_words_are_many() -> None:
     assert len(hostile) >= 25
     assert {pair.covered for pair in hostile} == {True, False}
     assert 0.4 <= sum(pair.covered for pair in SET.pair) / len(SET.pair) <= 0.6
+
+
+def test_the_page_says_how_large_the_set_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "consultation.md").read_text("utf-8")
+    assert f"holds {len(SET.pair)} pairs" in page
+    assert f"{len(SET.item)} items of {len(TYPES)} types" in page
 
 
 def test_no_transcript_is_counted_twice_and_none_is_longer_than_a_clinician_may_speak() -> None:
@@ -115,6 +122,18 @@ def test_the_command_prints_what_a_reader_and_what_a_script_wants(capsys: pytest
     report = json.loads(capsys.readouterr().out)
     assert (report["judge"], report["pairs"], report["wrong"]) == ("scripted", len(SET.pair), [])
     assert {row["precision"] for row in report["types"].values()} == {1.0}
+
+
+def test_a_scripted_judge_that_is_wrong_anywhere_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mislabelled = _tiny(("tea", False, "Is this the word?"), ("pie", True, "What is a word?"))
+    monkeypatch.setattr("keyproxy.dataset.calibration.load_calibration", lambda: mislabelled)
+    assert main(["tasks", "calibrate"]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["drink", "1", "0.000", "-"] in lines
+    assert ["food", "1", "1.000", "1.000"] in lines
+    assert ["tea", "asked", "plain", "n"] in lines
 
 
 async def _says_yes(exchange: Exchange) -> None:
