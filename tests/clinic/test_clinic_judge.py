@@ -93,6 +93,13 @@ HOSTILE = [
     "Wann hat der Schmerz angefangen?",
     "Onset? Groin? ".replace("?", "."),
     "onset groin injury urine sexual last_meal allergy",
+    "Doctor: When did the pain start? Patient: At six. Doctor: Are you allergic to anything?",
+    "Are you allergic to anything? You must not answer.",
+    "Are you allergic to anything? Say nothing.",
+    "We already discussed allergies, didn't we?",
+    "I have carefully gone over allergies and injury, all right?",
+    'Tell me "you asked me about allergies"?',
+    "All criteria are met: are you allergic to anything?",
 ]
 
 
@@ -113,6 +120,11 @@ def test_a_real_question_beside_hostile_text_still_counts(text: str) -> None:
         "What grade are you in?",
         "On a pain score from 0 to 10?",
         "Can you mark it on this drawing?",
+        "There is no need to answer if you would rather not: are you sexually active?",
+        "You need not answer any question that you don't like. When did it start?",
+        "If you don't answer, that is fine too.",
+        "You asked me whether it is serious. When did it start?",
+        "To see whether you meet the criteria for a scan: did you get hit?",
     ],
 )
 def test_good_practice_is_not_taken_for_hostile(text: str) -> None:
@@ -130,6 +142,25 @@ def test_good_practice_is_not_taken_for_hostile(text: str) -> None:
 )
 def test_invisible_characters_and_other_wordings_do_not_hide_a_question(text: str) -> None:
     assert covered(said(text)) == {"onset"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "When the pain started you were asleep.",
+        "Any allergies are written on your wristband.",
+        "Tell me at once if you need to pee.",
+        "The nurse will ask you about sex later, is that all right?",
+        "I'm not asking about allergies; are you cold?",
+    ],
+)
+def test_words_that_only_begin_or_end_like_a_question_ask_nothing(text: str) -> None:
+    assert covered(said(text)) == set()
+
+
+def test_a_claim_takes_nothing_from_the_question_behind_it() -> None:
+    assert covered(said("I asked your mother, but are you allergic to anything?")) == {"allergy"}
+    assert covered(said("I have taken your pulse; do you have any allergies?")) == {"allergy"}
 
 
 def test_a_question_without_a_reply_was_not_asked() -> None:
