@@ -29,7 +29,7 @@ HARBORS := 0.26.0 0.13.1 0.1.44
 harbor: $(HARBORS:%=build/harbor-%/filled) ## make the venvs of three Harbors (2 GB) under build/
 
 test-harbor: $(VENV)/dev harbor ## run the tests with real Harbor, as root; with Docker where scripts/docker-ci has set it up
-	@REQUIRE="$(or $(REQUIRE),harbor)" $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(if $(SLOW),--slow) $(or $(PYTEST),tests/harbor)
+	@REQUIRE="$(or $(REQUIRE),harbor)" $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(if $(SLOW),--slow) $(or $(PYTEST),tests/harbor)
 
 build/harbor-%/filled: requirements/harbor-%.txt | $(VENV)/dev
 	@python=$$(sh scripts/find-python 3.12) && $(BIN)/uv venv -q --clear --python "$$python" $(@D)

@@ -27,7 +27,7 @@ class Catalogue:
     def accept(self, tool: str, arguments: Any) -> dict[str, Any]:
         """The arguments with closed names resolved, or `RefusalError`."""
         entry = self._entry(tool)
-        canonical: dict[str, Any] = accept(entry["parameters"], arguments, self.menu)
+        canonical: dict[str, Any] = accept(entry["parameters"], _with_contrast(tool, arguments), self.menu)
         choices = entry.get("one_of")
         if choices and sum(choice in canonical for choice in choices) != 1:
             refuse(f"/{choices[0]}", f"exactly one of {choices} must be given")
@@ -39,7 +39,7 @@ class Catalogue:
         parameters = self.tools[tool].get("key")
         if parameters is None:
             return None
-        return (tool, *(str(canonical.get(name, _DEFAULTS.get(name, ""))) for name in parameters))
+        return (tool, *(str(canonical.get(name, _default(name, canonical))) for name in parameters))
 
     def describe(self, tool: str) -> dict[str, Any]:
         """One tool with its schema; each closed list in full, with the other names of each entry."""
@@ -87,7 +87,22 @@ class Catalogue:
         return expanded
 
 
-_DEFAULTS = {"part": "regular", "recipient": "patient"}
+def _with_contrast(tool: str, arguments: Any) -> Any:
+    """Nobody says "no contrast" of a plain film; where a study can have it, the order must say."""
+    plain = isinstance(arguments, dict) and tool == "order_imaging" and "contrast" not in arguments
+    if plain and not str(arguments.get("modality", "")).lower().startswith(_WITH_CONTRAST):
+        return {**arguments, "contrast": "none"}
+    return arguments
+
+
+_WITH_CONTRAST = ("ct", "mr", "computed", "magnetic", "contrast", "fluoro")
+
+
+def _default(name: str, canonical: dict[str, Any]) -> str:
+    """What an order means where it does not say: a dose at once and the doses after it stand side by side."""
+    if name == "part":
+        return "loading" if canonical.get("frequency") == "stat" else "regular"
+    return "patient" if name == "recipient" else ""
 
 
 def _check_between(tool: str, canonical: dict[str, Any]) -> None:

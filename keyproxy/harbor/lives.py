@@ -9,11 +9,12 @@ Every call is repeated while the gateway is silent: all of them may be (the same
 
 import asyncio
 import atexit
+import contextlib
 import json
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -43,15 +44,22 @@ class Life:
         self.trial_dir = trial_dir
         self.nonce = secrets.token_hex(12)  # Harbor's retries reuse the trial's name
         self.trial: str | None = None
-        self.attempt: int | None = None
         self.receipt: dict[str, Any] | None = None
-        self.milliseconds: dict[str, float] = {}
+        self._is_uncertain = False  # an opening was asked for, and no answer has come
+        self._milliseconds: dict[str, float] = {}
 
     async def open(self) -> str:
         """The patient's token."""
-        opened = await self._ask("open", lambda: self._client.open_trial(self.task, self.nonce))
-        self.trial, self.attempt = opened.trial, opened.attempt
+        self._is_uncertain = True
         _remember(self)
+        try:
+            opened = await self._ask("open", lambda: self._client.open_trial(self.task, self.nonce))
+        except PermissionDeniedError:
+            self._is_uncertain = False
+            _forget(self)
+            raise
+        self._is_uncertain = False
+        self.trial = opened.trial
         return opened.patient_token
 
     async def verify(self) -> str:
@@ -61,6 +69,8 @@ class Life:
 
     async def close(self) -> None:
         """End the trial and put its receipt into its folder. Once is enough; again does nothing."""
+        if self._is_uncertain:
+            await asyncio.to_thread(self._find_out)
         if self.receipt is not None or self.trial is None:
             return
         trial = self.trial
@@ -70,10 +80,28 @@ class Life:
 
     def close_now(self) -> None:
         """The last try of a process that ends: no patience, and no complaint."""
+        self._client = EnrolmentClient(self._place.url, self._place.token, timeout_seconds=_LAST_TRY_SECONDS)
+        if self._is_uncertain:
+            self._find_out()
         if self.receipt is None and self.trial is not None:
-            self._client = EnrolmentClient(self._place.url, self._place.token, timeout_seconds=_LAST_TRY_SECONDS)
             self.receipt = self._client.close(self.trial)
             self._keep_receipt()
+
+    def _find_out(self) -> None:
+        """An opening that was cancelled on its way may have been minted: the same nonce tells its trial. One try."""
+        with contextlib.suppress(KeyproxyError):
+            self.trial = self._client.open_trial(self.task, self.nonce).trial
+            self._is_uncertain = False
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """What Harbor waits for us is to be seen in the trial's log."""
+        started = time.monotonic()
+        yield
+        self._milliseconds[name] = (time.monotonic() - started) * 1000
+
+    def told_milliseconds(self) -> str:
+        return ", ".join(f"{name} {milliseconds:.0f} ms" for name, milliseconds in self._milliseconds.items())
 
     def _opened(self) -> str:
         if self.trial is None:
@@ -85,19 +113,20 @@ class Life:
             (self.trial_dir / RECEIPT_NAME).write_text(json.dumps(self.receipt, indent=1) + "\n")
 
     async def _ask(self, name: str, call: Callable[[], _T]) -> _T:
+        with self.timed(name):
+            return await self._patiently(name, call)
+
+    async def _patiently(self, name: str, call: Callable[[], _T]) -> _T:
         started = time.monotonic()
         pause = _PAUSE_SECONDS
         while True:
             try:
-                answer = await asyncio.to_thread(call)
+                return await asyncio.to_thread(call)
             except UnavailableError as fault:
                 if time.monotonic() - started > _PATIENCE_SECONDS:
                     raise HealthcheckError(f"keyproxy, to {name} the trial: {fault}") from None
             except (DeniedError, NotFoundError, RefusedError) as fault:
                 raise PermissionDeniedError(f"keyproxy, to {name} the trial: {fault}") from None
-            else:
-                self.milliseconds[name] = (time.monotonic() - started) * 1000
-                return answer
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

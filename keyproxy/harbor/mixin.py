@@ -55,7 +55,9 @@ class KeyproxyEnvironmentMixin(_Base):
         await super().start(*arguments, **named)
         life = self._life = lives.Life(self._place, self.environment_name, self._trial_dir)
         try:
-            await self._write_env_file(await life.open())
+            token = await life.open()
+            with life.timed("inject"):
+                await self._write_env_file(token)
         except BaseException:
             await self._close(life)
             raise
@@ -171,6 +173,8 @@ class KeyproxyEnvironmentMixin(_Base):
             await life.close()
         except (KeyproxyError, OSError) as fault:
             self._log.warning("%s; its tokens live until they expire", fault)
+        else:
+            self._log.debug("keyproxy took %s", life.told_milliseconds())
 
     def _has_separate_verifier(self) -> bool:
         """Whether another environment of this trial is to come, as task.toml says it to Harbors that know of it."""

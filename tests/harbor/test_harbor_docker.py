@@ -1,4 +1,7 @@
-"""Trials of Harbor in real containers, on the locked network of scripts/docker-ci."""
+"""Trials of Harbor in real containers, on the locked network of scripts/docker-ci.
+
+One at a time, since that network lets one address and port through: `--dist loadfile`.
+"""
 
 import asyncio
 import json
@@ -18,7 +21,6 @@ pytestmark = [
     pytest.mark.needs("harbor"),
     pytest.mark.needs("docker"),
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("docker"),  # one network, with one address and port that it lets through
 ]
 
 

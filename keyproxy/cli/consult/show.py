@@ -63,6 +63,8 @@ def show_tools(console: Console, found: list[dict[str, Any]] | dict[str, Any]) -
         for name, schema in found["parameters"]["properties"].items():
             needed = "needed" if name in found["parameters"]["required"] else ""
             table.add_row(Text(name, "bold"), Text(needed), Text(_takes(schema)))
+        for name, score in found.get("scores", {}).items():
+            table.add_row(Text(f"score {name}", "bold"), Text(""), Text(" ".join(score["inputs"])))
     console.print(table)
 
 
@@ -94,9 +96,10 @@ def _missed(case: Case, gate: str, verdict: Verdict) -> Iterable[str]:
 def _results(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for row in rows:
-        value = row.get("status") or f"{row['value']} {row.get('unit', '')}".strip()
+        value = row.get("status") or row.get("result") or f"{row.get('value', '')} {row.get('unit', '')}".strip()
         flag = Text(row.get("flag", ""), "bold red")
-        table.add_row(Text(row["name"]), Text(value), flag, Text(row.get("reference", ""), "dim"))
+        about = row.get("reference") or row.get("when", "")
+        table.add_row(Text(row["name"]), Text(value), flag, Text(about, "dim"))
     return table
 
 

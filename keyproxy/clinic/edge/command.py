@@ -44,8 +44,8 @@ class UsageError(Exception):
     """The command line is not one of the forms."""
 
 
-def main() -> int:
-    """Run one command."""
+def main(carry: Transport | None = None) -> int:
+    """Run one command; without another transport the service in this container is asked."""
     arguments = sys.argv[1:]
     if arguments in (["help"], ["--help"], ["-h"]):
         return _write(sys.stdout.buffer, USAGE, 0)
@@ -53,7 +53,8 @@ def main() -> int:
         request = read_request(arguments)
     except UsageError as fault:
         return _told(failure("invalid_arguments", str(fault), 2), as_text=False)
-    return _told(local(request, os.environ), as_text=arguments[0] == "ask")
+    reply = local(request, os.environ) if carry is None else carry(request)
+    return _told(reply, as_text=arguments[0] == "ask")
 
 
 def local(request: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
