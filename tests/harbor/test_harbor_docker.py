@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from harbor_jobs import DOCKER, HERE, Job, Jobs, all_ended, separate
 from support.answers import good
 from support.gateway import GatewayProcess
 from support.upstream import KEY, Upstream
+
+from keyproxy.cli.demo.gateway_process import clean_environment
 
 pytestmark = [
     pytest.mark.needs("harbor"),
@@ -154,3 +157,21 @@ async def test_terminus_2_takes_a_turn_in_the_locked_network(jobs: Jobs) -> None
     assert (job.rewards, job.faults) == ([1.0], [None]), job.output
     assert KEY not in job.text
     all_ended(jobs)
+
+
+def doctor(jobs: Jobs, network: str) -> dict[str, str]:
+    """The level of each of its claims about containers."""
+    variables = {"KEYPROXY_STATE_DIR": str(jobs.gateway.state_dir), "KEYPROXY_TRIAL_NETWORK": network}
+    command = [sys.executable, "-m", "keyproxy", "doctor", "--harbor", "--json"]
+    told = subprocess.run(command, capture_output=True, text=True, env={**clean_environment(), **variables})
+    found = [json.loads(line) for line in told.stdout.splitlines()]
+    return {each["check"]: each["level"] for each in found if each["check"].startswith("harbor_")}
+
+
+async def test_doctor_tells_which_claims_hold_inside_a_container(jobs: Jobs) -> None:
+    locked = await asyncio.to_thread(doctor, jobs, os.environ["KEYPROXY_CI_NETWORK"])
+    assert locked.pop("harbor_outside") in {"ok", "warning"}  # where this host is offline, nothing is shown
+    assert locked == {"harbor_gateway": "ok", "harbor_ports": "ok", "harbor_names": "ok"}
+    wide_open = await asyncio.to_thread(doctor, jobs, "host")
+    assert wide_open["harbor_gateway"] == "ok"
+    assert wide_open["harbor_ports"] == "failed"

@@ -3,7 +3,8 @@
 Owns the flags, the order of the checks, the form of a line and the exit code. Must
 not start or change anything, nor print a secret. A check is a function of what was
 found beforehand (`verdict.Host`), in `machine`, `custody`, `books`, `running` or
-`provider`; with --upstream, `rehearsal` has the running gateway make real calls.
+`provider`; with --upstream, `rehearsal` has the running gateway make real calls, and with
+--harbor, `container` starts a probe.
 """
 
 import argparse
@@ -22,6 +23,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--upstream", action="store_true", help="send one real, paid request for each role through the running gateway"
     )
+    parser.add_argument(
+        "--harbor", action="store_true", help="start one container as Harbor's trials are, and tell what it reaches"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     add_setting_flags(parser)
     parser.set_defaults(run=_run)
@@ -31,4 +35,6 @@ def _run(arguments: argparse.Namespace) -> int:
     from keyproxy.cli.config import setting_flags
     from keyproxy.cli.doctor.examination import examine
 
-    return examine(setting_flags(arguments), upstream=arguments.upstream, as_json=arguments.json)
+    return examine(
+        setting_flags(arguments), upstream=arguments.upstream, harbor=arguments.harbor, as_json=arguments.json
+    )

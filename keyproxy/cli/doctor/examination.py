@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from keyproxy.cli.doctor import books, custody, machine, provider, rehearsal, running
+from keyproxy.cli.doctor import books, container, custody, machine, provider, rehearsal, running
 from keyproxy.cli.doctor.verdict import Check, Host, Level, Verdict, failed
 from keyproxy.cli.output import print_json
 from keyproxy.errors import EXIT_CONFIG, EXIT_FINDING, EXIT_OK, EXIT_UNAVAILABLE, ConfigError, KeyproxyError
@@ -47,7 +47,7 @@ CHECKS: Final = (
 )
 
 
-def examine(flags: Mapping[str, Any], *, upstream: bool, as_json: bool) -> int:
+def examine(flags: Mapping[str, Any], *, upstream: bool, harbor: bool, as_json: bool) -> int:
     """Print what holds, and return 0, 1 for a failed check, 3 for settings, 6 for a missing gateway."""
     try:
         loaded = load(flags)
@@ -57,7 +57,9 @@ def examine(flags: Mapping[str, Any], *, upstream: bool, as_json: bool) -> int:
     state = loaded.settings.state_dir
     host = Host(loaded, dict(os.environ), datetime.now(UTC).date(), *running.find(state))
     counts: Counter[Level] = Counter()
-    for check, verdict in _results(host, upstream=upstream):
+    for check, verdict in _results(
+        host, (*(_rehearsals() if upstream else ()), *(container.checks() if harbor else ()))
+    ):
         _print(check, verdict, as_json=as_json)
         counts[verdict.level] += 1
     if not as_json:
@@ -68,8 +70,8 @@ def examine(flags: Mapping[str, Any], *, upstream: bool, as_json: bool) -> int:
     return EXIT_FINDING if counts[Level.FAILED] else EXIT_OK
 
 
-def _results(host: Host, *, upstream: bool) -> Iterator[tuple[Check, Verdict]]:
-    for check in (*CHECKS, *(_rehearsals() if upstream else ())):
+def _results(host: Host, asked_for: tuple[Check, ...]) -> Iterator[tuple[Check, Verdict]]:
+    for check in (*CHECKS, *asked_for):
         try:
             verdict = check.look(host)
         except (KeyproxyError, OSError) as fault:
