@@ -53,7 +53,10 @@ class Judged:
 
 
 class Trials:
-    """`testify(enrolment, trial, minted)` gives a receipt's payload, `seal(payload)` the signed receipt."""
+    """`testify(enrolment, trial, minted)` gives a receipt's payload, `seal(payload)` the signed receipt.
+
+    `conclude(trial)` has the record hold all that its consultation's ledger holds.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,9 @@ class Trials:
         seal: Callable[[str], str],
         random_bytes: Callable[[int], bytes],
         now_us: Callable[[], int],
+        conclude: Callable[[str], Awaitable[None]],
     ) -> None:
+        self._conclude = conclude
         self._desk = desk
         self._registry = registry
         self._underway = underway
@@ -246,6 +251,7 @@ class Trials:
                     self._registry.note_end(grant.token_id)
         await self._underway.cut(trial)
         await self._drains.wait(trial)
+        await self._conclude(trial)
         states = await self._tokens(trial)
         if any(state.in_flight for state in states):
             raise StoreError("a call of this trial is not settled yet")
