@@ -39,7 +39,7 @@ class Catalogue:
         parameters = self.tools[tool].get("key")
         if parameters is None:
             return None
-        return (tool, *(str(canonical.get(name, _DEFAULTS.get(name, ""))) for name in parameters))
+        return (tool, *(str(canonical.get(name, _default(name, canonical))) for name in parameters))
 
     def describe(self, tool: str) -> dict[str, Any]:
         """One tool with its schema; each closed list in full, with the other names of each entry."""
@@ -87,7 +87,11 @@ class Catalogue:
         return expanded
 
 
-_DEFAULTS = {"part": "regular", "recipient": "patient"}
+def _default(name: str, canonical: dict[str, Any]) -> str:
+    """What an order means where it does not say: a dose at once and the doses after it stand side by side."""
+    if name == "part":
+        return "loading" if canonical.get("frequency") == "stat" else "regular"
+    return "patient" if name == "recipient" else ""
 
 
 def _check_between(tool: str, canonical: dict[str, Any]) -> None:

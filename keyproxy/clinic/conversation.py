@@ -61,7 +61,7 @@ class ModelPatient:
             finish_reason=finish_reason,
             facts=facts,
             asked=frozenset(fact.id for fact in self._rules.asked(question.message, speaker)),
-            symptoms=script.symptoms,
+            symptoms=script.complaints(self._lexicon, private=private),
             known_conditions=script.known_conditions,
             earlier=tuple(row.out["reply"] for row in earlier),
             opening=opening,

@@ -110,6 +110,8 @@ class Matcher:
             return listed
         if _ALTERNATIVES.search(fold(text).strip()):
             return Decision(passed=False, rule="several")
+        if "without" in label[1:]:
+            return self._composed(label[: label.index("without")], code, what_is_absent=label)
         if _NEGATIONS & set(label) or find(("ruled", "out"), label) >= 0:
             return Decision(passed=False, rule="negated")
         return self._composed(label, code)
@@ -124,7 +126,14 @@ class Matcher:
                 return Decision(passed=passed, rule=rule)
         return None
 
-    def _composed(self, label: Label, code: str) -> Decision:
+    def _composed(self, label: Label, code: str, what_is_absent: Label = ()) -> Decision:
+        """Decide by parts. What comes after "without" is not there, so it may be anything but the disease itself."""
+        absent = what_is_absent[len(label) :]
+        if _NEGATIONS & set(label) or any(find(head, absent) >= 0 for head in self._accept):
+            return Decision(passed=False, rule="negated")
+        listed = self._listed(label) if absent else None
+        if listed is not None:
+            return listed
         if self._bad & set(label):
             return Decision(passed=False, rule="modifier_bad")
         if any(find(other, label) >= 0 for other in self._confusable):

@@ -19,6 +19,8 @@ _BASES: Final = {"g": ("mg", 1000.0), "mg": ("mg", 1.0), "microgram": ("mg", 0.0
 _HOURS: Final = {"min": 1 / 60, "h": 1.0, "day": 24.0}
 _PER_DAY: Final = {
     "stat": 1.0,
+    "every_15_min": 96.0,
+    "every_20_min": 72.0,
     "hourly": 24.0,
     "every_2h": 12.0,
     "every_3h": 8.0,
@@ -33,6 +35,7 @@ _PER_DAY: Final = {
     "five_times_daily": 5.0,
     "at_night": 1.0,
     "alternate_days": 0.5,
+    "every_36h": 2 / 3,
     "every_48h": 0.5,
     "every_72h": 1 / 3,
 }

@@ -73,7 +73,8 @@ class Key:
         versions = [other for other in self._events if other.key == event.key and other.key is not None] or [event]
         first = min(other.i for other in (event, *versions) if any(self._is(other, act) for act in row["any_of"]))
         too_late = any(self._happened(act, before=first) for act in row.get("before", ()))
-        too_early = any(not self._happened(act, before=first) for act in row.get("after", ()))
+        # What must come after something is judged as it stands; a repeat after the wait is after the wait.
+        too_early = any(not self._happened(act, before=event.i) for act in row.get("after", ()))
         return not too_late and not too_early
 
     def _is(self, event: Event, act: str) -> bool:

@@ -52,7 +52,7 @@ def build(script: Script, lexicon: Lexicon, question: Question, rows: Sequence[R
             RULES,
             _who(script, speaker),
             "What you know:\n" + "\n".join(_known(script, speaker, private=private)),
-            "Asked about common complaints:\n" + "\n".join(_complaints(script, lexicon)),
+            "Asked about common complaints:\n" + "\n".join(_complaints(script, lexicon, private=private)),
         ]
     )
     heard = [turn for row in _kept(list(_heard(script, rows, speaker, private=private))) for turn in _turn(row)]
@@ -104,8 +104,8 @@ def _line(script: Script, fact: Fact, speaker: str, *, private: bool) -> str:
     return fact.words_of(speaker)
 
 
-def _complaints(script: Script, lexicon: Lexicon) -> Iterable[str]:
-    for name, polarity in script.symptoms.items():
+def _complaints(script: Script, lexicon: Lexicon, *, private: bool) -> Iterable[str]:
+    for name, polarity in script.complaints(lexicon, private=private).items():
         yield f"- {lexicon.symptom_words[name]}: {_STATES[polarity]}"
 
 

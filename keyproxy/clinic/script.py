@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from .documents import check_task
 from .encounter import Question
+from .lexicon import Lexicon
 from .refusal import INVALID_ARGUMENTS, Refusal, RefusalError
 from .subject import read_subject
 
@@ -74,6 +75,17 @@ class Script:
     def private(self, question: Question) -> bool:
         """Whether nobody else hears the answer."""
         return question.alone or COMPANION not in self.persona
+
+    def complaints(self, lexicon: Lexicon, *, private: bool) -> dict[str, str]:
+        """The common symptoms that may be spoken of freely in this room.
+
+        What a fact keeps back, till it is asked alone or again, the list of symptoms must not give away.
+        """
+        kept = [
+            fact for fact in self.facts if fact.layer == "never" or (fact.first_say and not (fact.alone and private))
+        ]
+        guarded = {name for fact in kept for name in lexicon.symptoms_in(". ".join(fact.aliases))}
+        return {name: state for name, state in self.symptoms.items() if name not in guarded}
 
     def sayable(self, fact: Fact, speaker: str, *, private: bool) -> bool:
         """Whether the speaker may say the whole truth of a fact in this room."""

@@ -65,6 +65,7 @@ def _consult(lines: list[str], *options: str, **environ: str) -> subprocess.Comp
                 {"level": "ward", "nil_by_mouth": True, "monitoring": ["cardiac_monitor", "pulse_oximetry"]},
             ),
         ),
+        ('/refer reason={"a": "b c"} service=x', Act("refer", {"reason": {"a": "b c"}, "service": "x"})),
         ("/refer within_days=soon", Act("refer", {"within_days": "soon"})),
         ("/diagnose Acute appendicitis", Act("record_diagnosis", {"primary": "Acute appendicitis"})),
         ("/tools refer", Aside("tools", "refer")),
@@ -75,7 +76,9 @@ def test_a_line_is_an_act(line: str, meant: Act | Aside) -> None:
     assert read_line(line, SCHEMAS) == meant
 
 
-@pytest.mark.parametrize("line", ["/nothing", "/refer urology", '/refer reason="open', "/companion", "/diagnose "])
+@pytest.mark.parametrize(
+    "line", ["/nothing", "/refer urology", "/refer reason={a}", '/refer reason="open', "/companion", "/diagnose "]
+)
 def test_a_line_that_is_no_act_is_told_what_would_be(line: str) -> None:
     with pytest.raises(LineError, match="/"):
         read_line(line, SCHEMAS)

@@ -34,6 +34,8 @@ def key(label: str, **more: Any) -> dict[str, Any]:
         ("spermatic-cord torsion (left)", "modifiers"),
         ("testi\u200bcular torsion", "accept"),
         ("Diagnosis: testicular torsion", "accept"),
+        ("Testicular torsion without infarction", "accept"),
+        ("Acute left testicular torsion without hydrocele", "modifiers"),
     ],
 )
 def test_what_a_colleague_would_write_passes(text: str, rule: str) -> None:
@@ -60,6 +62,8 @@ def test_what_a_colleague_would_write_passes(text: str, rule: str) -> None:
         ("testicular torsion; appendicitis", "several"),
         ("Testicular torsion\nappendicitis", "several"),
         ("not testicular torsion", "negated"),
+        ("scrotal pain without testicular torsion", "negated"),
+        ("testicular torsion without torsion of testis", "negated"),
         ("testicular torsion excluded", "negated"),
         ("testicular torsion unlikely", "negated"),
         ("no testicular torsion, it is orchitis", "negated"),

@@ -342,3 +342,18 @@ def test_safety_counts_what_was_taken_back_too() -> None:
 def test_who_has_no_side_is_never_treated_on_the_wrong_one() -> None:
     sideless = Context(MENU, replace(CHILD, side=""))
     assert Key({"acts": ACTS}, sideless, events(prescribe("amoxicillin", 1, "g"))).safety()["wrong_side"] == 0
+
+
+def test_the_same_order_again_after_the_wait_is_after_the_wait() -> None:
+    again = {"id": "r", "any_of": ["antibiotic"], "after": ["cultures"]}
+    antibiotic = prescribe("ceftriaxone", 2, "g")
+    assert missed(again, antibiotic, CULTURE, antibiotic) == ()
+    assert missed(again, antibiotic, antibiotic, CULTURE) == ("r",)
+
+
+def test_a_dose_at_once_and_the_doses_after_it_stand_side_by_side() -> None:
+    at_once = prescribe("aspirin", 300, frequency="stat")
+    daily = prescribe("aspirin", 75)
+    assert [amount for _, _, amount in standing(at_once, daily)] == [300, 75]
+    assert [amount for _, _, amount in standing(at_once, daily, prescribe("aspirin", 100))] == [300, 100]
+    assert [amount for _, _, amount in standing(daily, change("aspirin", "stop"), at_once)] == [300]

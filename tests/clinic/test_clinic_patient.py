@@ -313,3 +313,29 @@ def test_the_held_reply_is_in_character() -> None:
     task = copy.deepcopy(TASK)
     next(fact for fact in task["script"]["facts"] if fact["id"] == "groin").pop("first_say")
     assert rule_patient(task).reply(Question("Do your testicles hurt?"), []).text == HELD
+
+
+@pytest.mark.parametrize(
+    "text", ["I get hay fever in spring.", "I can hear a whistle.", "He wears hearing aids.", "Fit as ever."]
+)
+def test_words_that_only_sound_like_a_complaint_are_none(text: str) -> None:
+    assert LEXICON.symptoms_in(text) == []
+
+
+def test_a_complaint_that_a_fact_keeps_back_is_not_in_the_prompt_before_it_may_be_told() -> None:
+    task = copy.deepcopy(TASK)
+    task["script"]["symptoms"]["self_harm_thoughts"] = "present"
+    fact = {
+        "id": "dark",
+        "topic": "mood",
+        "layer": "sensitive",
+        "say": "I have thought of ending it.",
+        "polarity": "present",
+    }
+    task["script"]["facts"].append({**fact, "aliases": ["end your life", "suicide"], "alone": True, "first_say": "No."})
+
+    def told(**room: Any) -> bool:
+        return "thoughts of self-harm" in build(Script(task), LEXICON, Question("Hello", **room), [])[0]["content"]
+
+    assert not told()
+    assert told(alone=True)

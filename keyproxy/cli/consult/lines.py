@@ -58,6 +58,7 @@ def read_line(line: str, schemas: Mapping[str, Mapping[str, Any]]) -> Act | Asid
 
 
 def _arguments(tool: str, text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    text, objects = _without_objects(text)
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -67,8 +68,24 @@ def _arguments(tool: str, text: str, schema: Mapping[str, Any]) -> dict[str, Any
         name, equals, value = word.partition("=")
         if not equals:
             raise LineError(f"/{tool} takes name=value, not {word!r}; /tools {tool} shows the names")
-        arguments[name] = _typed(value, schema["properties"].get(name, {}))
+        arguments[name] = objects.get(value, _typed(value, schema["properties"].get(name, {})))
     return arguments
+
+
+def _without_objects(text: str) -> tuple[str, dict[str, Any]]:
+    """JSON objects among the values, put aside: a shell's rules would take their quotation marks."""
+    objects: dict[str, Any] = {}
+    while (start := text.find("={")) >= 0:
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, start + 1)
+        except ValueError as error:
+            raise LineError(
+                f"what begins with {text[start + 1 : start + 20]!r} is no JSON object ({error}); see /tools"
+            ) from error
+        mark = f"\x00{len(objects)}"
+        objects[mark] = value
+        text = f"{text[: start + 1]}{mark}{text[end:]}"
+    return text, objects
 
 
 def _typed(value: str, schema: Mapping[str, Any]) -> Any:

@@ -50,7 +50,9 @@ class Session:
         self._greet()
         while not self._encounter.closed:
             try:
-                line = input("you> ").strip()  # and not rich's: readline must know how long the prompt is
+                line = input(
+                    f"you ({self._encounter.status()['steps_left']} steps left)> "
+                ).strip()  # and not rich's: readline must know how long the prompt is
             except EOFError:
                 return
             if line and not self._take(line):

@@ -63,6 +63,8 @@ def show_tools(console: Console, found: list[dict[str, Any]] | dict[str, Any]) -
         for name, schema in found["parameters"]["properties"].items():
             needed = "needed" if name in found["parameters"]["required"] else ""
             table.add_row(Text(name, "bold"), Text(needed), Text(_takes(schema)))
+        for name, score in found.get("scores", {}).items():
+            table.add_row(Text(f"score {name}", "bold"), Text(""), Text(" ".join(score["inputs"])))
     console.print(table)
 
 

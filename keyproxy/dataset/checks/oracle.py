@@ -29,7 +29,7 @@ def oracle(examined: Examined) -> Iterator[Problem]:
     for number, refusal in played.refused:
         yield f"oracle step {number} is refused: {refusal.message}", "mend the step"
     for row in played.rows:
-        if row.kind == TURN and not row.out["made_by"]["facts"]:
+        if row.kind == TURN and not (row.out["made_by"]["facts"] or row.out["made_by"]["held"]):
             said = f"{row.given['message']!r} got {row.out['reply']!r}"
             yield f"oracle: {said}, from no fact", "give a fact the words of this question, or ask otherwise"
     for mode in MODES:
