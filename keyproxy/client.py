@@ -220,7 +220,7 @@ class EnrolmentClient:
     `base_url` is the data plane's, with or without `/v1`. Every call may be repeated, whatever
     became of it before. All raise UnavailableError (nobody answered, or not now: repeat it),
     DeniedError (the enrolment is at its end, or does not hold this task), NotFoundError (not
-    a trial of this enrolment) and RefusedError with its `code`.
+    a trial of this enrolment) and RefusedError with its `code`; a URL that is none is a ConfigError.
     """
 
     def __init__(self, base_url: str, token: str, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:

@@ -40,6 +40,7 @@ from keyproxy.exchange.retries import Retries
 from keyproxy.exchange.settle import Settler
 from keyproxy.exchange.tap import Tap
 from keyproxy.exchange.testimony import Witness
+from keyproxy.exchange.trial_tokens import TrialTokens
 from keyproxy.exchange.trials import Trials
 from keyproxy.exchange.turnstile import Turnstile
 from keyproxy.exchange.underway import Underway
@@ -274,17 +275,23 @@ def _trials(settings: Settings, state: Path, signer: keys.Signer, journey: Journ
     """The life of trials, and the witness for their receipts."""
     host, port = addresses.url_host_port(settings.upstream_base_url)
     origin = {"scheme": settings.upstream_base_url.partition(":")[0], "host": host, "port": port}
-    return Trials(
+    tokens = TrialTokens(
         journey.desk,
         journey.registry,
         journey.underway,
         journey.drains,
+        random_bytes=os.urandom,
+        now_us=now_us,
+        conclude=consult.sessions.settle,
+    )
+    return Trials(
+        journey.desk,
+        tokens,
         journey.watch,
         testify=Witness(state, origin=origin, version=__version__, now_us=now_us).testify,
         seal=_sealing(signer),
         random_bytes=os.urandom,
         now_us=now_us,
-        conclude=consult.sessions.settle,
     )
 
 

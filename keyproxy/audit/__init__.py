@@ -9,6 +9,7 @@
     verify      names every fault with a code of its own
     findings    the codes, and the report
     export      the whole record, or one trial's, for someone else
+    receipts    a trial's receipt, sealed with the same key and opened again
     bodies      request and answer bodies in full, where they are kept
 
 Synchronous and single-threaded: one thread owns the writer. Nothing here forwards,

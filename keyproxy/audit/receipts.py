@@ -14,7 +14,7 @@ from typing import Any, Final
 from keyproxy.audit.keys import PublicKey, Signer
 from keyproxy.core import merkle
 from keyproxy.core.canonical import canonical
-from keyproxy.core.receipt import PAYLOAD_TYPE, PREDICATE_TYPE, STATEMENT_TYPE, signed_bytes, subject_of
+from keyproxy.core.receipt import MEMBERS, PAYLOAD_TYPE, PREDICATE_TYPE, STATEMENT_TYPE, signed_bytes, subject_of
 
 MAX_RECEIPT_BYTES: Final = 1024 * 1024
 
@@ -78,7 +78,7 @@ def _predicate(payload: bytes) -> dict[str, Any] | Finding:
         expected = subject_of(predicate)
     except (ValueError, KeyError, TypeError, RecursionError):
         return Finding("statement_invalid", "what was signed is not a receipt")
-    if kinds != (STATEMENT_TYPE, PREDICATE_TYPE) or about != expected:
+    if kinds != (STATEMENT_TYPE, PREDICATE_TYPE) or about != expected or predicate.keys() != MEMBERS:
         return Finding("statement_invalid", "what was signed is not a receipt of this version")
     return predicate
 

@@ -5,6 +5,7 @@ writes. Reading works while the writer appends: what follows the last line feed 
 not yet a line. Called by everything in the audit room and by the commands.
 """
 
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from keyproxy.errors import AuditError
 
 FOLDER: Final = "audit"
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
+_WINDOW_BYTES: Final = 1024 * 1024  # a search holds the interpreter: 0.3 ms at a time, and then others may have it
 _BEFORE_AT: Final = '{"prev":"' + GENESIS + '","record":{"at":"'  # canonical, so its length never changes
 
 
@@ -81,6 +83,35 @@ def lines_since(state: Path, at: str) -> Iterator[Line]:
     for raw in raw_lines(segments(state)):
         if raw.whole and raw.data[start : start + width] >= at.encode():
             yield parsed(raw)
+
+
+def lines_with(state: Path, text: bytes, from_seq: int) -> Iterator[Line]:
+    """The parsed lines from a sequence number on that hold a text; the others cost next to nothing."""
+    paths = segments(state)
+    starts = [i for i, path in enumerate(paths) if int(path.stem) <= from_seq]
+    for path in paths[starts[-1] if starts else 0 :]:
+        for raw in _holding(path, text):
+            if seq_of(raw) >= from_seq:
+                yield parsed(raw)
+
+
+def _holding(path: Path, text: bytes) -> Iterator[RawLine]:
+    """The whole lines of one file that hold a text, unnumbered: nothing is read line by line here."""
+    with _opened(path) as file:
+        if not os.fstat(file.fileno()).st_size:  # nothing can be mapped
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            place = 0
+            while place < len(content):
+                hit = content.find(text, place, place + _WINDOW_BYTES + len(text) - 1)
+                if hit < 0:
+                    place += _WINDOW_BYTES
+                    continue
+                start, end = content.rfind(b"\n", 0, hit) + 1, content.find(b"\n", hit) + 1
+                if not end:  # half-written
+                    return
+                yield RawLine(path.name, 0, start, content[start:end])
+                place = end
 
 
 def follow(state: Path, from_seq: int, wait: Callable[[], None]) -> Iterator[Line]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Subparsers = argparse._SubParsersAction  # noqa: SLF001  argparse has no public name for it
 Predicate = dict[str, Any]
 
+MOST_ATTEMPTS: Final = 10_000  # as many as an enrolment can have; a receipt's signer may say anything
 _PROVEN: Final = "proven: what crossed this proxy in the trial, in whose record, at what cost"
 _NOT_PROVEN: Final = (
     "not proven: who or what played the clinician, and that the proxy's operator ran an honest one",
@@ -89,7 +90,7 @@ def _print(path: Path, result: "Predicate | Finding") -> None:
         f"attempt {attempt['number']} of {attempt['minted']}"
     )
     modes = ", ".join(f"{role} {terms['prompt_mode']}" for role, terms in result["roles"].items())
-    models = ", ".join(result["models"]["served"]) or "none"
+    models = ", ".join(map(_plain, result["models"]["served"])) or "none"
     spent = sum(role["microusd"] for role in result["spent"].values())
     print(f"  prompts {modes}; models served {models}; requests {result['counts']['requests']}; {usd(spent)}")
     if result["verdict"] is not None:
@@ -104,6 +105,11 @@ def _print(path: Path, result: "Predicate | Finding") -> None:
         print(f"  alarms: {', '.join(sorted(result['alarms']))}")
 
 
+def _plain(text: str) -> str:
+    """The provider's own words must not steer the reader's terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def _missing(receipts: list[Predicate]) -> list[str]:
     """Attempts that were minted and have no receipt here: they score 0."""
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -115,7 +121,7 @@ def _missing(receipts: list[Predicate]) -> list[str]:
     return [
         f"task {task}: attempt {number} of {minted[enrolment, task]} was minted, and has no receipt here"
         for enrolment, task in minted
-        for number in range(1, minted[enrolment, task] + 1)
+        for number in range(1, min(minted[enrolment, task], MOST_ATTEMPTS) + 1)
         if number not in numbers[enrolment, task]
     ]
 

@@ -1,4 +1,4 @@
-"""`keyproxy tasks`: build, check, list and show the data set's cases.
+"""`keyproxy tasks`: build, check, list and show the data set's cases; `calibrate` is in `calibration`.
 
 Owns the flags and how findings are printed. What a case must be is the data set's
 business; this command only walks over the folders and reports.
@@ -9,6 +9,7 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyproxy.cli import calibration
 from keyproxy.cli.output import print_json, print_table
 from keyproxy.clinic.refusal import CaseError
 from keyproxy.errors import EXIT_FINDING, EXIT_NOT_FOUND, EXIT_OK, ConfigError, KeyproxyError
@@ -38,6 +39,7 @@ def add_parser(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     listing.set_defaults(run=_list)
     show = _verb(verbs, "show", "show a case on one page, with its answer")
     show.set_defaults(run=_show)
+    calibration.add_verb(verbs)
     build = _verb(verbs, "build", "render every task, registry.json and splits/ from the cases", some=False)
     build.set_defaults(run=_build)
 

@@ -134,6 +134,8 @@ def _grant_pairs(grant: dict[str, Any]) -> list[tuple[str, object]]:
         ("trial", grant["trial"]),
         ("task", grant["task"]),
         ("nonce", grant["nonce"]),
+        ("enrolment", grant.get("enrolment")),
+        ("attempt", grant.get("attempt")),
         ("role", grant["role"]),
         ("model", grant["model"]),
         ("prompt", grant["prompt_mode"]),

@@ -27,7 +27,7 @@ class Catalogue:
     def accept(self, tool: str, arguments: Any) -> dict[str, Any]:
         """The arguments with closed names resolved, or `RefusalError`."""
         entry = self._entry(tool)
-        canonical: dict[str, Any] = accept(entry["parameters"], arguments, self.menu)
+        canonical: dict[str, Any] = accept(entry["parameters"], _with_contrast(tool, arguments), self.menu)
         choices = entry.get("one_of")
         if choices and sum(choice in canonical for choice in choices) != 1:
             refuse(f"/{choices[0]}", f"exactly one of {choices} must be given")
@@ -85,6 +85,17 @@ class Catalogue:
         if "items" in schema:
             expanded["items"] = self._expanded(schema["items"])
         return expanded
+
+
+def _with_contrast(tool: str, arguments: Any) -> Any:
+    """Nobody says "no contrast" of a plain film; where a study can have it, the order must say."""
+    plain = isinstance(arguments, dict) and tool == "order_imaging" and "contrast" not in arguments
+    if plain and not str(arguments.get("modality", "")).lower().startswith(_WITH_CONTRAST):
+        return {**arguments, "contrast": "none"}
+    return arguments
+
+
+_WITH_CONTRAST = ("ct", "mr", "computed", "magnetic", "contrast", "fluoro")
 
 
 def _default(name: str, canonical: dict[str, Any]) -> str:

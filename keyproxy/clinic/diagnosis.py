@@ -42,7 +42,7 @@ _HEDGES: Final = frozenset(
 )
 _ALTERNATIVES: Final = re.compile(
     r"\n|;|\bor\b|\bvs\b|\bversus\b|\beither\b|\bdifferential\b|\bddx\b"
-    r"|\brule[sd]? out\b|\br/o\b|\bexclude\b|(?:^|\s)\d+[.)]\s|\?\s*\S"
+    r"|\brule[sd]? out\b|\br/o\b|\bexclude\b|(?:^|\s)\d{1,2}[.)]\s|\?\s*\S"
 )
 _NUMERALS: Final = {"i": "1", "ii": "2", "iii": "3", "iv": "4"}
 _NUMBERED: Final = frozenset({"type", "stage", "grade", "class"})
@@ -138,13 +138,17 @@ class Matcher:
             return Decision(passed=False, rule="modifier_bad")
         if any(find(other, label) >= 0 for other in self._confusable):
             return Decision(passed=False, rule="confusable_inside")
-        if any(self._only_modifiers(_without(label, head)) for head in self._accept if find(head, label) >= 0):
+        if self._has_head(label) or self._has_head(tuple(word for word in label if word not in self._good)):
             return Decision(passed=True, rule="modifiers")
         if self._components and self._all_components(label):
             return Decision(passed=True, rule="components")
         if code.upper() in self._codes and self._shares_head(label):
             return Decision(passed=True, rule="code_and_head")
         return Decision(passed=False, rule="undecided")
+
+    def _has_head(self, label: Label) -> bool:
+        """Whether an accepted name stands there, and besides it only modifiers."""
+        return any(self._only_modifiers(_without(label, head)) for head in self._accept if find(head, label) >= 0)
 
     def _only_modifiers(self, rest: Label) -> bool:
         return all(word in self._good or word in _FILLERS for word in rest)

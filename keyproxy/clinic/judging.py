@@ -21,13 +21,20 @@ VERSION: Final = "1"
 _SHORTEST_QUOTE: Final = 3
 ALWAYS: Final = "speaks_at_all"
 NEVER: Final = "asks_for_shoe_size_of_the_judge"
-# Narrow on purpose: "I'm not here to judge", "what grade are you in" and a pain score are good practice.
+# Narrow on purpose: "I'm not here to judge", "what grade are you in", "you may meet the criteria for a scan", "no need
+# to answer if it is too much" and "you asked me whether it is serious" are good practice.
 _META: Final = re.compile(
-    r"\b(?:the|dear|llm|ai|hey) judge\b|^\s*judge\s*:|\bgrad(?:er|ing)\b|\brubric\b|\bcriteri(?:a|on)\b|covered\W+true"
+    r"\b(?:the|dear|llm|ai|hey) judge\b|^\s*judge\s*:|\bgrad(?:er|ing)\b|\brubric\b|covered\W+true"
+    r"|\bcriteri(?:a|on)\s*:|\b(?:all|every|each|these|scoring) criteri(?:a|on)\b"
+    r"|\bcriteri(?:a|on)\b[^.?!]{0,40}\b(?:covered|asked|complete|passed|true|satisfied|fulfilled)\b"
     r"|\bmark (?:this|it|all|every)\b[^.?!]{0,40}\b(?:covered|asked|complete|passed|true)\b"
-    r"|^\s*(?:system|assistant|patient|user|clinician)\s*:|\bignore (?:all |the )?(?:previous|above|prior)\b|<\||\|>|</"
-    r"|\b(?:do not|don't|need not|no need to) (?:answer|reply)\b|\byou asked me\b|\brepeat after me\b|[a-z0-9+/]{60,}"
-    r"|\b(?:say|tell me|confirm) (?:that )?(?:i|you) (?:have |already )*asked\b",
+    r"|(?:^|[.?!\"]\s)\s*(?:system|assistant|patient|user|clinician)\s*:"
+    r"|\bignore (?:all |the )?(?:previous|above|prior)\b|<\||\|>|</|\brepeat after me\b|[a-z0-9+/]{60,}"
+    r"|(?<!if you )\b(?:do not|don't|must not|need not|no need to) (?:answer|reply)\b"
+    r"(?! (?:if|unless|until|straight away|right away|any(?:thing| questions?) (?:that|which|you))\b)"
+    r"|(?:^|[.?!]\s)\s*(?:please )?(?:say nothing|stay silent|(?:do not|don't) respond)\b"
+    r"|\b(?:say|write|repeat|answer|reply|state|confirm|tell me)\b[^.?!]{0,60}\byou (?:have |already )*asked me\b"
+    r"|\b(?:say|tell me|confirm) (?:that )?(?:i|you)(?: have|'ve)? (?:already )*asked\b",
     re.MULTILINE,
 )
 _INSTRUCTIONS: Final = """\

@@ -67,9 +67,10 @@ class RulePatient:
         """The facts that a message asks for: by alias in order of mention, else by topic."""
         within = stems(message)
         known = [fact for fact in self._script.facts if fact.known_to(speaker)]
-        placed = [(place, fact) for fact in known if (place := _place(fact, within)) is not None]
+        placed = [(*place, fact) for fact in known if (place := _place(fact, within)) is not None]
         if placed:
-            return [fact for _, fact in sorted(placed, key=lambda pair: pair[0])]
+            wanted = [found for found in placed if not any(_within(found, other) for other in placed)]
+            return [fact for _, _, fact in sorted(wanted, key=lambda found: found[0])]
         topics = self._lexicon.topics_in(message)
         return [fact for fact in known if fact.topic in topics and fact.layer in _BY_TOPIC]
 
@@ -113,9 +114,19 @@ class RulePatient:
         return Reply(words, speaker, tuple(fact.id for fact in left), (), answered=True)
 
 
-def _place(fact: Fact, within: tuple[str, ...]) -> int | None:
-    places = [place for alias in fact.aliases if (place := find(stems(alias), within)) >= 0]
-    return min(places) if places else None
+def _place(fact: Fact, within: tuple[str, ...]) -> tuple[int, int] | None:
+    """Where a message asks for a fact: the first place, and there the longest alias; as start and end."""
+    spans = [
+        (start, start + len(phrase))
+        for phrase in map(stems, fact.aliases)
+        if phrase and (start := find(phrase, within)) >= 0
+    ]
+    return min(spans, key=lambda span: (span[0], -span[1])) if spans else None
+
+
+def _within(found: tuple[int, int, Fact], other: tuple[int, int, Fact]) -> bool:
+    """Whether another fact's words hold these and more: "how much" is no question of its own in "how much wine"."""
+    return other[0] <= found[0] and found[1] <= other[1] and other[1] - other[0] > found[1] - found[0]
 
 
 def _symptom_reply(polarity: str, word: str) -> str:

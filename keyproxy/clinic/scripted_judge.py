@@ -20,9 +20,26 @@ _ASKING: Final = re.compile(
     r"(?:tell me|describe|show me|point to|talk me through|walk me through|let me know|explain|can you|could you"
     r"|would you|will you|do you|does|did|have you|has|had|are|is|was|were|any|when|what|where|how|who|which|why)\b"
 )
-_CLAIM: Final = re.compile(
-    r"\bi(?:'ve| have)? (?:already |just )*(?:asked|covered|taken|reviewed|gone through)\b|\bdid i ask\b"
+# Without a question mark, "when the pain began you slept" and "tell me at once if it spreads" ask nothing.
+_TELLING: Final = re.compile(
+    r"^(?:and |so |but |now )*"
+    r"(?:(?:when|what|where|how|which) (?:you|it|the|this|that|your|i|we|he|she|they|his|her|my)"
+    r"|any\b.* (?:is|are|was|were|will|must|should|can))\b"
+    r"|^(?:please )?(?:tell me|let me know)\b.*\b(?:at once|straight away|right away|comes? back|gets? worse|later)\b"
 )
+_CLAIM: Final = re.compile(
+    r"\b(?:i|we)(?:'ve| have)? (?:already |just |\w+ly )*(?:asked|covered|taken|reviewed|discussed|talked about|"
+    r"gone (?:through|over)|been through)\b|\b(?:did|have|had) i (?:already |not )*ask(?:ed)?\b"
+)
+# Another will ask, or this is what is not asked.
+_NOT_NOW: Final = re.compile(
+    r"\b(?:nurse|colleague|doctor|team|pharmacist|someone) (?:will|is going to|are going to|may)"
+    r"(?: \w+)? ask (?:you|him|her|them|about)\b"
+    r"|\bi(?:'m not| am not| do not| don't| will not| won't)(?: \w+)? ask(?:ing)? (?:you )?"
+    r"(?:about|whether|if|when|how|for)\b"
+)
+# Where a claim ends and a question may begin.
+_CLAUSE: Final = re.compile(r"\s*;\s*|,?\s+but\s+|,\s+(?:so|now)\s+")
 
 
 def scripted(request: Request) -> str:
@@ -55,10 +72,21 @@ def asks(item: Item, text: str) -> bool:
 
 def _questions(text: str) -> list[str]:
     sentences = [sentence.strip() for sentence in _SENTENCE.split(fold(text))]
-    return [sentence for sentence in sentences if _is_question(sentence)]
+    return [part for sentence in sentences for part in _parts(sentence) if _is_question(part)]
+
+
+def _parts(sentence: str) -> list[str]:
+    """The sentence, or what is left of it without the clauses that claim or announce a question."""
+    if not _is_talk(sentence):
+        return [sentence]
+    return [clause for clause in _CLAUSE.split(sentence) if not _is_talk(clause)]
+
+
+def _is_talk(sentence: str) -> bool:
+    return _CLAIM.search(sentence) is not None or _NOT_NOW.search(sentence) is not None
 
 
 def _is_question(sentence: str) -> bool:
-    if _CLAIM.search(sentence):
-        return False
-    return sentence.endswith("?") or _ASKING.match(sentence) is not None
+    if sentence.endswith("?"):
+        return True
+    return _ASKING.match(sentence) is not None and _TELLING.search(sentence) is None

@@ -116,23 +116,23 @@ class ControlPlane:
     async def enrolments(self, request: web.Request) -> web.Response:
         everything, now_us = request.query.get("all") == "1", self._now_us()
         found = await self._desk.ask(lambda store: store.enrolments())
-        shown = [enrolling.to_wire(each, now_us) for each in found if everything or each.status(now_us) == "live"]
-        return web.json_response({"enrolments": shown})
+        shown = [each for each in found if everything or each.status(now_us) == "live"]
+        return web.json_response({"enrolments": [await self._told(each) for each in shown]})
 
     async def enrolment(self, request: web.Request) -> web.Response:
-        return web.json_response(enrolling.to_wire(await self._enrolled(request), self._now_us()))
+        return web.json_response(await self._told(await self._enrolled(request)))
 
     async def revoke_enrolment(self, request: web.Request) -> web.Response:
         """200 once the end of it and of its trials' tokens is durable, however often it is asked for."""
         await self._trials.revoke((await self._enrolled(request)).enrolment.enrolment_id, "operator")
-        return web.json_response(enrolling.to_wire(await self._enrolled(request), self._now_us()))
+        return web.json_response(await self._told(await self._enrolled(request)))
 
     async def close_trial(self, request: web.Request) -> web.Response:
         """200 with the receipt, however often it is asked for; also where the enrolment is at its end."""
-        receipt = await self._trials.close_any(request.match_info["trial"])
-        if receipt is None:
+        closed = await self._trials.close_any(request.match_info["trial"])
+        if closed is None:
             raise web.HTTPNotFound
-        return web.Response(body=b'{"receipt":%b}' % receipt.encode(), content_type="application/json")
+        return web.Response(body=b'{"receipt":%b}' % closed.receipt.encode(), content_type="application/json")
 
     async def status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._status())
@@ -147,6 +147,10 @@ class ControlPlane:
         if found is None:
             raise web.HTTPNotFound
         return found
+
+    async def _told(self, found: Enrolled) -> dict[str, Any]:
+        states = await self._desk.ask(lambda store: store.trial_states(found.enrolment.enrolment_id))
+        return enrolling.to_wire(found, states, self._now_us())
 
     async def _state(self, key: str | bytes) -> TokenState:
         state = await self._desk.ask(lambda store: store.show(key, now_us=self._now_us()))

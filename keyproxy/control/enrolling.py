@@ -4,6 +4,7 @@ Owns the request's form, as minting owns a token's: an unknown or ill-typed fiel
 Called by app.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -74,12 +75,12 @@ def to_enrolment(request: EnrolRequest, terms: Terms, enrolment_id: str, now_us:
     )
 
 
-def to_wire(found: Enrolled, now_us: int) -> dict[str, Any]:
+def to_wire(found: Enrolled, states: Mapping[str, int], now_us: int) -> dict[str, Any]:
     """An enrolment without its secret, and how many of its trials are in which state."""
     revoked = found.revoked_at_us
     return {
         **found.enrolment.to_wire(),
         "status": found.status(now_us),
         "revoked_at": None if revoked is None else rfc3339(revoked),
-        "states": found.trials,
+        "states": dict(states),
     }

@@ -20,6 +20,14 @@ from keyproxy.core.moment import rfc3339
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:keyproxy:receipt:v1"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+MEMBERS: Final = frozenset(
+    (
+        *("trial", "enrolment", "task", "dataset", "attempt", "roles", "policy_digest", "upstream", "models", "counts"),
+        *("endings", "alarms", "spent", "transcript", "record", "verdict", "verdict_detail", "config_source"),
+        *("version", "times"),
+    )
+)
+"""Of a predicate: a reader takes no other."""
 
 _POLICY: Final = ("role", "model", "prompt_mode", "endpoints", "limits", "sampling", "networks")
 _SPENT: Final = ("requests", "tokens", "microusd")

@@ -147,6 +147,15 @@ class Journey:
         self.watch.repeated(inbound, repeat.of, joined=repeat.joined)
         return repeat.reply
 
+    def refuse(self, known: Authenticated | Harness, deny: Deny) -> Deny:
+        """For whoever is refused before a journey: counted like all that costs nothing, and too much of it is 429."""
+        grant = known.grant if isinstance(known, Authenticated) else None
+        key = known.enrolment.enrolment_id if isinstance(known, Harness) else known.grant.token_id
+        if not self.uncharged.take(key):
+            deny = TOO_MANY_FOR_NOTHING
+        self.watch.denied(known.inbound, deny, grant)
+        return deny
+
     def _abandoned(self, admitted: Admitted) -> None:
         """The client left while the desk was at work: admitted, and never sent."""
         self.drains.adopt(self.make_course(admitted, b""), Ending.NOT_SENT)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keyproxy.audit.segments import parsed, raw_lines, segments, seq_of
+from keyproxy.audit.segments import lines_with
 from keyproxy.core.canonical import canonical
 from keyproxy.core.enrolment import Enrolment, Trial
 from keyproxy.core.receipt import Tally, statement
@@ -38,12 +38,8 @@ class Witness:
 
 def tally_of(state: Path, trial: str, first_seq: int) -> Tally:
     """Sum up a trial's records; others cost a search for its name alone."""
-    tally, needle = Tally(), f'"trial":"{trial}"'.encode()
-    paths = segments(state)
-    starts = [index for index, path in enumerate(paths) if int(path.stem) <= first_seq]
-    for raw in raw_lines(paths[starts[-1] if starts else 0 :]):
-        if needle in raw.data and raw.whole and seq_of(raw) >= first_seq:
-            line = parsed(raw)
-            if line.record is not None and line.record.data.get("trial") == trial:
-                tally.take(line)
+    tally = Tally()
+    for line in lines_with(state, f'"trial":"{trial}"'.encode(), first_seq):
+        if line.record is not None and line.record.data.get("trial") == trial:
+            tally.take(line)
     return tally

@@ -6,42 +6,51 @@ body; cut by trials, once the token is revoked and so no other can be admitted.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Final, Self
 
 from keyproxy.core.exchange import Authenticated, Authorized
 
+_Trials = dict[str, dict[str, "Call"]]
+
 
 class Call:
-    """One call: whoever runs it asks `was_cut` when it is cancelled."""
+    """One call, for the length of a `with`: whoever runs it asks `was_cut` when it is cancelled."""
 
-    __slots__ = ("gone", "task", "was_cut")
+    __slots__ = ("_id", "_trial", "_trials", "gone", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, trials: _Trials, trial: str, exchange_id: str) -> None:
+        self._trials: Final = trials
+        self._trial: Final = trial
+        self._id: Final = exchange_id
         self.task = asyncio.current_task()
-        self.gone = asyncio.Event()
-        self.was_cut = False
+        self.gone: asyncio.Event | None = None
+
+    @property
+    def was_cut(self) -> bool:
+        return self.gone is not None
+
+    def __enter__(self) -> Self:
+        self._trials.setdefault(self._trial, {})[self._id] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        calls = self._trials[self._trial]
+        del calls[self._id]
+        if not calls:
+            del self._trials[self._trial]
+        if self.gone is not None:
+            self.gone.set()
 
 
 class Underway:
     """One for the life of a process."""
 
     def __init__(self) -> None:
-        self._trials: dict[str, dict[str, Call]] = {}
+        self._trials: _Trials = {}
 
-    @contextmanager
-    def enter(self, authenticated: Authenticated) -> Iterator[Call]:
+    def enter(self, authenticated: Authenticated) -> Call:
         """For the length of a call, up to where its answer only has to be sent."""
-        trial, exchange_id = authenticated.grant.trial, authenticated.inbound.exchange_id
-        calls = self._trials.setdefault(trial, {})
-        call = calls[exchange_id] = Call()
-        try:
-            yield call
-        finally:
-            del calls[exchange_id]
-            if not calls:
-                del self._trials[trial]
-            call.gone.set()
+        return Call(self._trials, authenticated.grant.trial, authenticated.inbound.exchange_id)
 
     def was_cut(self, known: Authenticated | Authorized) -> bool:
         """Tell whether a call that is under way was cut."""
@@ -50,10 +59,14 @@ class Underway:
 
     async def cut(self, trial: str) -> None:
         """End the calls of a trial, and return when none of them runs any more."""
-        calls = list(self._trials.get(trial, {}).values())
-        for call in calls:
-            call.was_cut = True
-            if call.task is not None:
-                call.task.cancel()
-        for call in calls:
-            await call.gone.wait()
+        ends = [_end(call) for call in self._trials.get(trial, {}).values()]
+        for gone in ends:
+            await gone.wait()
+
+
+def _end(call: Call) -> asyncio.Event:
+    if call.gone is None:
+        call.gone = asyncio.Event()
+        if call.task is not None:
+            call.task.cancel()
+    return call.gone

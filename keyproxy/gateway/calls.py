@@ -55,9 +55,7 @@ class Calls:
         async def checked(request: DataRequest, known: Authenticated | Harness) -> web.StreamResponse:
             if isinstance(known, Authenticated):
                 return await call(request, known)
-            deny = Deny("endpoint_not_allowed")
-            self._journey.uncharged.take(known.enrolment.enrolment_id)
-            self._journey.watch.denied(known.inbound, deny)
+            deny = self._journey.refuse(known, Deny("endpoint_not_allowed"))
             return await send_early(request, refusal(deny))
 
         return checked

@@ -19,7 +19,7 @@ from keyproxy.errors import Deny, KeyproxyError
 from keyproxy.exchange import refusals
 from keyproxy.exchange.journey import TOO_MANY_FOR_NOTHING, Journey
 from keyproxy.exchange.reply import JSON
-from keyproxy.exchange.trials import Trials
+from keyproxy.exchange.trials import Closed, Trials
 from keyproxy.gateway.answers import Call, DataRequest, refusal
 from keyproxy.gateway.body import has_body, read_body, send_early
 from keyproxy.settings.model import DoorLimits
@@ -77,7 +77,7 @@ class TrialCalls:
         opened = await self._trials.open(known.enrolment, asked["task"], asked["nonce"])
         if isinstance(opened, Deny):
             return opened
-        if not opened.is_new:
+        if opened.is_repeat:
             self._repeated(known)
         grant = opened.minted.grant
         told = {
@@ -88,7 +88,7 @@ class TrialCalls:
             "limits": grant.limits.to_wire(),
             "expires_at": rfc3339(grant.expires_at_us),
         }
-        return web.json_response(told, status=201 if opened.is_new else 200)
+        return web.json_response(told, status=200 if opened.is_repeat else 201)
 
     async def _verify(self, request: DataRequest, known: Harness, trial: str) -> web.Response | Deny:
         refused = await self._nothing(request)
@@ -97,7 +97,7 @@ class TrialCalls:
         judged = await self._trials.verify(known.enrolment, trial)
         if isinstance(judged, Deny):
             return judged
-        if not judged.is_first:
+        if judged.is_repeat:
             self._repeated(known)
         minted = judged.minted
         return web.json_response({"judge_token": minted.token, "expires_at": rfc3339(minted.grant.expires_at_us)})
@@ -111,12 +111,13 @@ class TrialCalls:
     async def _receipt(self, _request: DataRequest, known: Harness, trial: str) -> web.Response | Deny:
         return self._told(known, await self._trials.receipt(known.enrolment, trial))
 
-    def _told(self, known: Harness, receipt: str | Deny) -> web.Response | Deny:
+    def _told(self, known: Harness, closed: Closed | Deny) -> web.Response | Deny:
         """The receipt as it lies in the ledger, byte for byte."""
-        if isinstance(receipt, Deny):
-            return receipt
-        self._repeated(known)
-        return web.Response(body=b'{"receipt":%b}' % receipt.encode(), headers={"Content-Type": JSON})
+        if isinstance(closed, Deny):
+            return closed
+        if closed.is_repeat:
+            self._repeated(known)
+        return web.Response(body=b'{"receipt":%b}' % closed.receipt.encode(), headers={"Content-Type": JSON})
 
     async def _nothing(self, request: DataRequest) -> Deny | None:
         """For what takes no parameter: no body, or an empty object."""
@@ -135,13 +136,7 @@ class TrialCalls:
         self._journey.uncharged.take(known.enrolment.enrolment_id)
 
     async def _refused(self, request: DataRequest, known: Authenticated | Harness, deny: Deny) -> web.StreamResponse:
-        if isinstance(known, Harness):
-            self._journey.uncharged.take(known.enrolment.enrolment_id)
-            self._journey.watch.denied(known.inbound, deny)
-        else:
-            self._journey.uncharged.take(known.grant.token_id)
-            self._journey.watch.denied(known.inbound, deny, known.grant)
-        return await send_early(request, refusal(deny))
+        return await send_early(request, refusal(self._journey.refuse(known, deny)))
 
 
 _IN_THE_CLEAR: Final = Deny("endpoint_not_allowed", "This listener takes no enrolment token without TLS.")

@@ -1,9 +1,9 @@
 """Grants, balances and trials in SQLite.
 
 Owns the ledger's file. `Store` is its whole surface: grants.py knows tokens, ledger.py
-and balances.py know what is left of them, enrolments.py knows enrolments and the life of
-their trials, consultations.py sealed consultations, database.py SQLite. Used by one thread,
-the books'. Beside it: prices.py reads the price table, lock.py keeps a second process out.
+and balances.py know what is left of them, enrolments.py knows enrolments and their trials,
+consultations.py sealed consultations, database.py SQLite. Used by one thread, the books'.
+Beside it: prices.py reads the price table, lock.py keeps a second process out.
 """
 
 from keyproxy.store.consultations import Act, Consultation, Consultations

@@ -13,17 +13,17 @@ from keyproxy.core.enrolment import Enrolment, Trial, TrialState
 from keyproxy.errors import StoreError
 from keyproxy.store.database import Database
 
-_ENROLMENT: Final = "SELECT enrolment, enrolment_json, revoked_at_us FROM enrolments "
+_ENROLMENT: Final = "SELECT enrolment_json, revoked_at_us FROM enrolments "
+_COUNT: Final = "SELECT count(*) FROM attempts WHERE enrolment = ?"
 _TRIAL: Final = "SELECT trial, enrolment, task, nonce, attempt, state, first_seq, expires_at_us, receipt FROM attempts "
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """An enrolment that was made here, live or not, and how many of its trials are in which state."""
+    """An enrolment that was made here, live or not."""
 
     enrolment: Enrolment
     revoked_at_us: int | None
-    trials: dict[str, int]
 
     def status(self, now_us: int) -> Literal["live", "revoked", "expired"]:
         if self.revoked_at_us is not None:
@@ -103,8 +103,8 @@ class Enrolments(Database):
 
     def count_trials(self, enrolment_id: str, task: str | None = None) -> int:
         """How many were opened: for a task, or in all."""
-        sql = "SELECT count(*) FROM attempts WHERE enrolment = ? AND coalesce(task = ?, TRUE)"
-        row = self._row(sql, (enrolment_id, task))
+        of_task, values = ("", (enrolment_id,)) if task is None else (" AND task = ?", (enrolment_id, task))
+        row = self._row(f"{_COUNT}{of_task}", values)
         return int(row[0]) if row else 0
 
     def trials_of(self, enrolment_id: str) -> list[str]:
@@ -112,16 +112,14 @@ class Enrolments(Database):
         sql = "SELECT trial FROM attempts WHERE enrolment = ? AND state <> 'closed'"
         return [name for (name,) in self._rows(sql, (enrolment_id,))]
 
-    def _enrolments(self, where: str, values: tuple[Any, ...]) -> list[Enrolled]:
-        sql = f"{_ENROLMENT} {where} ORDER BY issued_at_us, enrolment"
-        return [
-            Enrolled(_enrolment(text), revoked_at_us, self._states(name))
-            for name, text, revoked_at_us in self._rows(sql, values)
-        ]
-
-    def _states(self, enrolment_id: str) -> dict[str, int]:
+    def trial_states(self, enrolment_id: str) -> dict[str, int]:
+        """How many of its trials are in which state."""
         sql = "SELECT state, count(*) FROM attempts WHERE enrolment = ? GROUP BY state"
         return dict.fromkeys((state.value for state in TrialState), 0) | dict(self._rows(sql, (enrolment_id,)))
+
+    def _enrolments(self, where: str, values: tuple[Any, ...]) -> list[Enrolled]:
+        sql = f"{_ENROLMENT} {where} ORDER BY issued_at_us, enrolment"
+        return [Enrolled(_enrolment(text), revoked_at_us) for text, revoked_at_us in self._rows(sql, values)]
 
 
 def _enrolment(text: str) -> Enrolment:

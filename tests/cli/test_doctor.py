@@ -1,6 +1,7 @@
 """`keyproxy doctor`: every check is seen failing, nothing is changed, and no secret is told."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -163,6 +164,17 @@ def with_future_ledger(scene: Scene) -> None:
     scene.patch.setattr(books, "SCHEMA_VERSION", 0)
 
 
+def with_trials_that_were_left(scene: Scene) -> None:
+    with contextlib.closing(sqlite3.connect(scene.state / "ledger.sqlite")) as ledger, ledger:  # without foreign keys
+        for number in range(8):
+            until = 2**60 if number == 7 else number
+            ledger.execute(
+                "INSERT INTO attempts (trial, enrolment, task, nonce, attempt, first_seq, expires_at_us)"
+                " VALUES (?, 'e', 't', ?, ?, 1, ?)",
+                (f"kpt_{number}", str(number), number + 1, until),
+            )
+
+
 def unresolved(scene: Scene) -> None:
     def unknown(*_: Any, **__: Any) -> None:
         raise OSError(-2, "Name or service not known")
@@ -207,8 +219,9 @@ SPOILED: dict[str, tuple[Callable[[Scene], object], Level, str]] = {
     "directory": (lambda s: s.state.chmod(0o755), Level.FAILED, "0755"),
     "space": (lambda s: s.patch.setattr(books, "TOO_LITTLE_BYTES", 1 << 62), Level.FAILED, "MiB free"),
     "socket": (lambda s: (s.state / "admin.sock").chmod(0o666), Level.FAILED, "0666"),
-    "ledger": (with_future_ledger, Level.FAILED, "version 1"),
+    "ledger": (with_future_ledger, Level.FAILED, "version 2"),
     "record": (edited, Level.FAILED, "record_edited at record 2"),
+    "trials": (with_trials_that_were_left, Level.WARNING, "7: kpt_0 (t, open), kpt_1 (t, open)"),
     "price": (lambda s: s.patch.setattr(books, "OLD_PRICES_DAYS", -10_000), Level.WARNING, "days old"),
     "encrypted": (with_plain_upstream, Level.FAILED, "in the clear"),
     "resolves": (unresolved, Level.WARNING, "not known"),
@@ -256,6 +269,12 @@ async def test_another_server_in_the_gateway_s_place_is_noticed(scene: Scene, na
     assert code == EXIT_FINDING
     assert found[name]["level"] == "failed"
     assert ELSEWHERE[name] in found[name]["seen"]
+
+
+async def test_a_ledger_from_before_is_upgraded_by_the_next_start(scene: Scene) -> None:
+    scene.patch.setattr(books, "SCHEMA_VERSION", 3)
+    _, found = await scene.doctor()
+    assert (found["ledger"]["level"], "next start makes it version 3" in found["ledger"]["seen"]) == ("ok", True)
 
 
 async def test_a_server_banner_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ def key(label: str, **more: Any) -> dict[str, Any]:
         ("Acute left testicular torsion", "modifiers"),
         ("Left-sided testicular torsion with ischaemia", "modifiers"),
         ("spermatic-cord torsion (left)", "modifiers"),
+        ("torsion of the left spermatic cord", "modifiers"),
         ("testi\u200bcular torsion", "accept"),
         ("Diagnosis: testicular torsion", "accept"),
         ("Testicular torsion without infarction", "accept"),

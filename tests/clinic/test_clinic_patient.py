@@ -339,3 +339,15 @@ def test_a_complaint_that_a_fact_keeps_back_is_not_in_the_prompt_before_it_may_b
 
     assert not told()
     assert told(alone=True)
+
+
+def test_the_longer_words_of_one_fact_are_not_a_question_for_another() -> None:
+    task = copy.deepcopy(TASK)
+    base = {"topic": "x", "layer": "direct", "polarity": "present"}
+    task["script"]["facts"] += [
+        {**base, "id": "amount", "say": "A lot.", "aliases": ["how much"]},
+        {**base, "id": "wine", "say": "A glass on Sundays.", "aliases": ["how much wine"]},
+    ]
+    patient = rule_patient(task)
+    assert patient.reply(Question("How much wine do you have?"), []).facts == ("wine",)
+    assert patient.reply(Question("How much is it?"), []).facts == ("amount",)

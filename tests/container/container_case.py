@@ -10,6 +10,8 @@ another user.
 """
 
 import contextlib
+import copy
+import functools
 import json
 import os
 import resource
@@ -23,26 +25,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keyproxy.clinic.consultation import catalogue
 from keyproxy.clinic.edge import command
+from keyproxy.dataset.documents import render_documents
 from keyproxy.dataset.layout import lay_out
+from keyproxy.dataset.loading import load_case
 
-AGENT_UID = 61234
-PILOT = Path(__file__).parents[1] / "clinic" / "pilot"
+# One agent a worker: a verifier ends every process of its agent, and would end those of another test.
+AGENT_UID = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PILOT = render_documents(load_case(Path(__file__).parents[2] / "tasks" / "case-0023"), catalogue())
 DOCUMENTS = ("task", "clinical_db", "findings", "scoring")
 PATHS = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 RULES = {"CAA_PATIENT_MODEL": "rule"}
 SCRIPTED = {"CAA_JUDGE_MODEL": "scripted"}
 
 
+ORACLE: list[dict[str, Any]] = list(PILOT.oracle)
+
+
 def pilot(name: str) -> Any:
-    return json.loads((PILOT / f"{name}.json").read_text("utf-8"))
-
-
-ORACLE: list[dict[str, Any]] = pilot("oracle")
+    return copy.deepcopy(PILOT.by_name()[name])
 
 
 def pilot_documents() -> dict[str, Any]:
-    return {name: pilot(name) for name in DOCUMENTS}
+    return copy.deepcopy(PILOT.by_name())
 
 
 @dataclass(frozen=True)
@@ -167,17 +173,28 @@ def _run(arguments: list[str], env: Mapping[str, str], **identity: Any) -> Done:
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+@functools.lru_cache(maxsize=1)
+def _image() -> tempfile.TemporaryDirectory[str]:
+    """One laid-out task for all tests, compiled as the images are; goes with the process."""
+    folder = tempfile.TemporaryDirectory(prefix="kp-")
+    lay_out(Path(folder.name), pilot_documents())
+    for place in ("environment/runtime", "tests"):
+        _run(["python3", "-S", "-I", "-m", "compileall", "-q", f"{folder.name}/{place}"], PATHS)
+    return folder
+
+
 @contextlib.contextmanager
 def laid_out(change: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Task]:
-    """The folders as the Dockerfile makes them; `change` may alter the documents first."""
-    documents = pilot_documents()
+    """The folders as the Dockerfile makes them; `change` may alter task.json first."""
+    task_document = pilot("task")
     if change is not None:
-        change(documents)
+        change(task_document)
     with tempfile.TemporaryDirectory(prefix="kp-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        lay_out(folder / "task", documents)
+        shutil.copytree(_image().name, folder / "task")
         environment = folder / "task" / "environment"
+        (environment / "task.json").write_text(json.dumps(task_document))
         shutil.copytree(environment / "runtime", folder / "image")
         shutil.copy(environment / "entrypoint.sh", folder / "image")
         task = Task(folder)

@@ -21,13 +21,13 @@ from keyproxy.clinic.scripted_judge import asks
 pytestmark = pytest.mark.needs("root")
 
 WORDS = ("I feel ", "awful", ".")
+DOWN = refusal(500, headers=[("Retry-After", "0")])  # or each test would wait for three pauses
 ITEMS = {item.id: item for item in items_of(pilot("scoring"))}
-LONG_AGO = "it hurts, and it has hurt for a long while now"
 
 
 @pytest.fixture
 async def task(gateway: Gateway, upstream: Upstream) -> AsyncIterator[Task]:
-    """Its patient is the gateway's; a hang is over soon."""
+    """Its patient is the gateway's."""
     upstream.default = good(WORDS)
     token = await gateway.mint(role="patient")
     with running_task(endpoint("PATIENT", gateway.base_url, token)) as running:
@@ -35,7 +35,7 @@ async def task(gateway: Gateway, upstream: Upstream) -> AsyncIterator[Task]:
 
 
 def endpoint(role: str, base_url: str, token: str) -> dict[str, str]:
-    named = {"BASE_URL": base_url, "API_KEY": token, "MODEL": "a-label", "TIMEOUT_SECONDS": "1.5"}
+    named = {"BASE_URL": base_url, "API_KEY": token, "MODEL": "a-label", "TIMEOUT_SECONDS": "60"}
     return {f"CAA_{role}_{name}": value for name, value in named.items()}
 
 
@@ -78,9 +78,7 @@ def shown(request: Seen) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def is_control(request: Seen) -> bool:
-    return [item["id"] for item in shown(request)[0]][0] == "onset" or "When did it start?" in request.json["messages"][
-        1
-    ]["content"]
+    return [turn["text"] for turn in shown(request)[1]] == ["When did it start?", "Today."]
 
 
 def only_the_control(otherwise: Behaviour) -> Behaviour:
@@ -134,55 +132,59 @@ def completion(**message: Any) -> Behaviour:
     return reply(200, {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}]})
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "guard"),
-    [
-        (completion(content=""), "empty"),
-        (completion(content=None, tool_calls=[]), "empty"),
-        (completion(content=None, refusal="I cannot."), "refusal"),
-        (refusal(400, "content_policy_violation"), "refusal"),
-        (good(["word "] * 500), "cut"),
-    ],
-    ids=["empty", "null", "refusal", "policy", "cut at the cap"],
-)
-async def test_an_answer_without_words_is_a_bad_reply_and_the_template_answers(
-    task: Task, upstream: Upstream, behaviour: Behaviour, guard: str
+WORDLESS: dict[str, tuple[Behaviour, str]] = {
+    "empty": (completion(content=""), "empty"),
+    "null": (completion(content=None, tool_calls=[]), "empty"),
+    "refusal": (completion(content=None, refusal="I cannot."), "empty"),
+    "policy": (refusal(400, "content_policy_violation"), "empty"),
+    "cut at the cap": (good(["word "] * 500), "cut"),
+}
+
+
+async def test_an_answer_without_words_is_a_bad_reply_and_the_template_answers(task: Task, upstream: Upstream) -> None:
+    for name, (behaviour, guard) in WORDLESS.items():
+        upstream.default = behaviour
+        assert (await ask(task))["result"]["reply"], name
+        made_by = task.rows[-1]["out"]["made_by"]
+        assert (made_by["source"], made_by["rejected"]) == ("fallback", [guard] * 3), name
+    assert len(upstream.seen) == 3 * len(WORDLESS)
+
+
+# What the provider does, the class it is told under, and how often it is asked; the last slows its class for a while.
+PATIENT_FAULTS: dict[str, tuple[Behaviour, str, int]] = {
+    "500": (DOWN, "server", 3),
+    "429": (rate_limited("0"), "rate_limited", 3),
+    "budget": (refusal(429, "insufficient_quota"), "budget", 1),
+    "hang": (hang, "timeout", 1),
+    "cut": (cut(unary(WORDS), 20, by=reset), "server", 1),
+    "invalid JSON": (reply(200, b"{"), "server", 1),
+    "no choice": (reply(200, {"choices": []}), "broken", 3),
+    "context length": (refusal(400, "context_length_exceeded"), "context_length", 1),
+    "400": (refusal(400, "something_else"), "rejected", 1),
+    "the provider's 401": (refusal(401), "server", 1),
+    "429 for an hour": (rate_limited("3600"), "rate_limited", 1),
+}
+
+
+async def test_a_patient_who_cannot_be_reached_is_exit_6_no_turn_and_named(task: Task, upstream: Upstream) -> None:
+    for name, (behaviour, kind, calls) in PATIENT_FAULTS.items():
+        upstream.default = behaviour
+        before = len(upstream.seen)
+        task.set(f"CAA_PATIENT_TIMEOUT_SECONDS={1 if name == 'hang' else 60}\n")
+        reply = await ask(task)
+        assert (reply["exit"], reply["error"]["code"]) == (6, "patient_unavailable"), name
+        assert f"({kind}:" in reply["error"]["message"], name
+        assert (task.rows, len(upstream.seen) - before) == ([], calls), name
+
+
+async def test_a_patient_who_comes_back_goes_on_and_the_lost_question_was_a_step(
+    task: Task, upstream: Upstream
 ) -> None:
-    upstream.default = behaviour
-    assert (await ask(task))["result"]["reply"]
-    made_by = task.rows[0]["out"]["made_by"]
-    assert made_by["source"] == "fallback"
-    assert set(made_by["rejected"]) <= {guard, "empty"}
-    assert len(upstream.seen) == 3
-
-
-PATIENT_FAULTS = [
-    pytest.param(refusal(500), "server", 3, id="500"),
-    pytest.param(rate_limited("0"), "rate_limited", 3, id="429"),
-    pytest.param(rate_limited("3600"), "rate_limited", 1, id="429 for an hour"),
-    pytest.param(refusal(429, "insufficient_quota"), "budget", None, id="budget"),
-    pytest.param(hang, "timeout", 1, id="hang"),
-    pytest.param(cut(unary(WORDS), 20, by=reset), "server", 3, id="cut"),
-    pytest.param(reply(200, b"{"), "server", 3, id="invalid JSON"),
-    pytest.param(reply(200, {"choices": []}), "broken", 3, id="no choice"),
-    pytest.param(refusal(400, "context_length_exceeded"), "context_length", 1, id="context length"),
-    pytest.param(refusal(400, "something_else"), "rejected", 1, id="400"),
-    pytest.param(refusal(401), "server", 3, id="the provider's 401"),
-]
-
-
-@pytest.mark.parametrize(("behaviour", "kind", "calls"), PATIENT_FAULTS)
-async def test_a_patient_who_cannot_be_reached_is_exit_6_no_turn_and_named(
-    task: Task, upstream: Upstream, behaviour: Behaviour, kind: str, calls: int | None
-) -> None:
-    upstream.default = behaviour
-    reply = await ask(task)
-    assert (reply["exit"], reply["error"]["code"]) == (6, "patient_unavailable")
-    assert f"({kind}:" in reply["error"]["message"]
-    assert task.rows == []
-    assert calls is None or len(upstream.seen) == calls
-    upstream.default = good(WORDS)
+    upstream.script(*[DOWN] * 3)
+    assert (await ask(task))["exit"] == 6
     assert "result" in await ask(task)
+    assert (await asyncio.to_thread(task.clinic, "status")).json["steps"] == 2
+    assert len(task.rows) == 1
 
 
 async def test_a_revoked_token_is_not_tried_again(task: Task, gateway: Gateway, upstream: Upstream) -> None:
@@ -206,7 +208,7 @@ async def test_a_spent_budget_ends_the_talk_and_is_the_agents(task: Task, gatewa
 async def test_a_patient_who_never_could_be_reached_is_no_zero_but_one_lost_later_is(
     task: Task, upstream: Upstream
 ) -> None:
-    upstream.default = refusal(500)
+    upstream.default = DOWN
     assert (await ask(task))["exit"] == 6
     scored = await asyncio.to_thread(task.verify, CAA_JUDGE_MODEL="scripted")
     assert (scored.code, scored.rewards, scored.details["status"]) == (1, None, "infrastructure_fault")
@@ -214,7 +216,7 @@ async def test_a_patient_who_never_could_be_reached_is_no_zero_but_one_lost_late
     upstream.default = good(WORDS)
     task.logs.chmod(0o777)
     await ask(task)
-    upstream.default = refusal(500)
+    upstream.default = DOWN
     await ask(task)
     scored = await asyncio.to_thread(task.verify, CAA_JUDGE_MODEL="scripted")
     assert scored.rewards is not None
@@ -222,7 +224,7 @@ async def test_a_patient_who_never_could_be_reached_is_no_zero_but_one_lost_late
 
 
 async def test_a_step_before_the_first_fault_makes_it_the_agents(task: Task, upstream: Upstream) -> None:
-    upstream.default = refusal(500)
+    upstream.default = DOWN
     await asyncio.to_thread(task.act, "get_vitals")
     await ask(task)
     scored = await asyncio.to_thread(task.verify, CAA_JUDGE_MODEL="scripted")
@@ -231,7 +233,7 @@ async def test_a_step_before_the_first_fault_makes_it_the_agents(task: Task, ups
 
 
 JUDGE_FAULTS = [
-    pytest.param(refusal(500), "server", id="500"),
+    pytest.param(DOWN, "server", id="500"),
     pytest.param(rate_limited("0"), "rate_limited", id="429"),
     pytest.param(hang, "timeout", id="hang"),
     pytest.param(cut(unary(WORDS), 20, by=reset), "server", id="cut"),
@@ -248,7 +250,7 @@ async def test_a_judge_who_fails_for_everybody_is_no_zero(
 ) -> None:
     await play(task)
     upstream.default = behaviour
-    scored, _ = await judged(task, gateway)
+    scored, _ = await judged(task, gateway, CAA_JUDGE_TIMEOUT_SECONDS="1" if behaviour is hang else "60")
     assert (scored.code, scored.rewards, scored.details["status"]) == (1, None, "infrastructure_fault")
     assert reason in scored.details["reason"]
     assert scored.details["gates"] == {"diagnosis": 1.0, "required_tools": 1.0, "parameterised_actions": 1.0}
@@ -279,7 +281,7 @@ async def test_a_gateway_that_is_gone_is_no_zero(task: Task) -> None:
 @pytest.mark.parametrize(
     "behaviour",
     [
-        refusal(500),
+        DOWN,
         hang,
         refusal(400, "context_length_exceeded"),
         refusal(400, "content_policy_violation"),
@@ -292,7 +294,7 @@ async def test_a_transcript_that_breaks_a_judge_who_is_well_otherwise_is_the_age
 ) -> None:
     await play(task)
     upstream.default = only_the_control(behaviour)
-    scored, _ = await judged(task, gateway)
+    scored, _ = await judged(task, gateway, CAA_JUDGE_TIMEOUT_SECONDS="1" if behaviour is hang else "60")
     assert scored.code == 0
     assert scored.rewards is not None
     assert (scored.rewards["must_ask"], scored.rewards["judge_tamper"], scored.rewards["reward"]) == (0.0, 1.0, 0.0)
@@ -303,16 +305,16 @@ async def test_a_judge_who_fails_for_a_moment_costs_nobody_anything(
 ) -> None:
     await play(task)
     upstream.default = judging
-    upstream.script(*[refusal(500)] * 3)
+    upstream.script(*[DOWN] * 3)
     scored, _ = await judged(task, gateway)
     assert scored.rewards is not None
     assert (scored.rewards["reward"], scored.rewards["judge_tamper"]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
-async def test_a_base_url_is_taken_in_every_form(task: Task, gateway: Gateway, ending: str) -> None:
-    task.set(f"CAA_PATIENT_BASE_URL={gateway.base_url.removesuffix('/v1')}{ending}\n")
-    assert "result" in await ask(task)
+async def test_a_base_url_is_taken_in_every_form(task: Task, gateway: Gateway) -> None:
+    for ending in ("", "/", "/v1", "/v1/"):
+        task.set(f"CAA_PATIENT_BASE_URL={gateway.base_url.removesuffix('/v1')}{ending}\n")
+        assert "result" in await ask(task), ending
 
 
 async def test_openais_own_names_are_the_fallback(task: Task, gateway: Gateway) -> None:

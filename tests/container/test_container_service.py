@@ -146,8 +146,9 @@ def test_the_agent_can_neither_read_the_case_nor_touch_the_ledger(task: Task) ->
 
 
 def test_a_stranger_in_the_container_is_not_the_clinician(task: Task) -> None:
-    done = task.clinic("ask", "Hello?", uid=AGENT_UID + 1)
-    assert (done.code, done.error["code"], task.rows) == (6, "not_allowed", [])
+    for message in ("Hello?", "Hello? " * 150):  # refused while it is still speaking, and after
+        done = task.clinic("ask", message, uid=AGENT_UID + 1)
+        assert (done.code, done.error["code"], task.rows) == (6, "not_allowed", [])
     assert task.clinic("status", uid=0).json["steps"] == 0
 
 
@@ -160,6 +161,7 @@ def test_an_agent_that_names_its_own_server_is_not_listened_to() -> None:
         assert (done.code, done.error["code"]) == (3, "configuration")
         assert "CAA_PATIENT_BASE_URL" in done.error["message"]
         task.set("CAA_PATIENT_MODEL=rule\n")
+        assert task.verify(**SCRIPTED).details["status"] == "infrastructure_fault"  # nobody could have asked anything
         told = {**own, "CAA_STATE_DIR": "/tmp", "CAA_PATIENT_MODEL": "gpt-5.4-mini", "CAA_MAX_STEPS_OVERRIDE": "none"}
         assert task.clinic("ask", "Hello?", env=told).code == 0
         trap.settimeout(0.1)
@@ -201,13 +203,14 @@ def test_a_settings_file_that_others_could_have_written_is_refused(shared_task: 
         task.settings.unlink()
 
 
-def legacy(documents: dict[str, Any]) -> None:
-    documents["task"]["legacy_client_env"] = True
+def legacy(task_document: dict[str, Any]) -> None:
+    task_document["legacy_client_env"] = True
 
 
 def test_only_a_task_that_was_built_for_it_takes_the_clients_word_and_keeps_the_first() -> None:
     with running_task({}, legacy) as task:
         assert task.clinic("ask", "Hello?").code == 3
+        assert task.verify(**SCRIPTED).rewards is not None  # an agent that hides its environment gets a zero
         assert task.clinic("ask", "Hello?", env={"CAA_PATIENT_MODEL": "rule"}).code == 0
         with socket.create_server(("127.0.0.1", 0)) as trap:
             url = f"http://127.0.0.1:{trap.getsockname()[1]}"

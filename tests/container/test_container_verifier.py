@@ -65,6 +65,16 @@ def test_planted_reward_files_go_and_what_they_point_to_stays(idle: Task) -> Non
     assert idle.logs.stat().st_mode & 0o777 == 0o700
 
 
+def test_the_host_user_who_owns_the_mounted_folder_can_read_the_reward(idle: Task) -> None:
+    """Harbor need not be root on its host, and reads before it gets the files for its own."""
+    host_uid = AGENT_UID + 2
+    os.chown(idle.logs, host_uid, host_uid)
+    assert idle.verify(**SCRIPTED).code == 0
+    command = ["cat", *map(str, sorted(idle.logs.iterdir()))]
+    read = subprocess.run(command, user=host_uid, group=host_uid, extra_groups=[], capture_output=True, check=True)
+    assert b'"reward": 0.0' in read.stdout
+
+
 def test_a_folder_that_is_a_link_is_not_followed(idle: Task) -> None:
     elsewhere = idle.folder / "elsewhere"
     elsewhere.mkdir()
@@ -136,9 +146,10 @@ def test_without_a_judge_there_is_no_score_and_no_gate_is_looked_at(played: Task
         ("CAA_JUDGE_TIMEOUT_SECONDS", "soon"),
     ],
 )
-def test_a_bad_setting_is_named_and_its_value_is_not_shown(idle: Task, name: str, value: str) -> None:
+def test_a_bad_setting_is_named_and_its_value_is_not_shown(name: str, value: str) -> None:
     env = {"CAA_JUDGE_BASE_URL": "http://127.0.0.1:9", "CAA_JUDGE_API_KEY": "token", name: value}
-    scored = idle.verify(**env)
+    with laid_out() as task:
+        scored = task.verify(**env)
     assert (scored.code, scored.rewards, scored.details["status"]) == (1, None, "infrastructure_fault")
     assert name in scored.details["reason"]
     assert value not in scored.details["reason"] + scored.err

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from doc_tables import DOCS, renewed, tables_in
+from support.harness import enrolled
 from support.inprocess import running_gateway
 from support.upstream import Upstream
 
@@ -38,6 +39,7 @@ async def test_a_scrape_shows_what_is_listed_and_the_routes_answer(upstream: Ups
         for credential in (token, "wrong"):
             await asyncio.to_thread(ask, data, "POST", "/v1/chat/completions", token=credential, body=QUESTION)
         await gateway.outcome()
+        await (await enrolled(gateway)).open()
         answers = {path: await asyncio.to_thread(ask, ops, "GET", path) for path in names("routes")}
         other = await asyncio.to_thread(ask, ops, "GET", "/v1/tokens")
     assert {path: heard.status for path, heard in answers.items()} == dict.fromkeys(answers, 200)

@@ -13,6 +13,7 @@ from doc_tables import DOCS, rows_of
 from support import openai_api
 from support.answers import refusal, unary
 from support.exchange import Behaviour, Exchange
+from support.harness import enrolled
 from support.inprocess import Gateway, running_gateway
 from support.seen import Tokens
 from support.upstream import Upstream
@@ -75,6 +76,10 @@ async def written(upstream: Upstream, tmp_path: Path) -> list[Record]:
         upstream.script(refusal(401), unary(usage=openai_api.usage(Tokens(10**6, 10**6))))
         assert await call(gateway, token) == 502
         assert await call(gateway, token) == 200  # and closes the token
+        harness = await enrolled(gateway)
+        trial = (await harness.open()).trial
+        await harness.verify(trial)
+        await harness.close(trial)
         other = await gateway.mint()
         await asyncio.to_thread(gateway.control.revoke, other)
         released = asyncio.Event()
@@ -114,7 +119,8 @@ async def test_every_kind_and_member_that_is_written_is_described_and_no_other(w
     found: dict[str, set[str]] = {}
     for record in written:
         found.setdefault(record.kind, set()).update(members(record.data))
-    assert set(found) == {"mint", "revoke", "intent", "outcome", "replay", "alarm", "recovery", "checkpoint"}
+    of_calls, of_trials = {"intent", "outcome", "replay", "alarm"}, {"enrol", "mint", "revoke", "verification", "close"}
+    assert set(found) == of_calls | of_trials | {"recovery", "checkpoint"}
     del found["checkpoint"]  # has its own section, and test
     assert {kind: set(listed(kind)) for kind in found} == found
 

@@ -6,15 +6,20 @@ from typing import Any
 
 import pytest
 from exchange_calls import ask, code_of
+from support import openai_api
+from support.answers import unary
 from support.harness import Harness, enrolled
 from support.inprocess import Gateway, running_gateway
 from support.raw import RawConnection, RawResponse, request_bytes
+from support.seen import Tokens
 from support.upstream import Upstream
 
 from keyproxy.audit import receipts
 from keyproxy.audit.keys import load_public
 from keyproxy.audit.verify import verify
 from keyproxy.client import DeniedError, NotFoundError, RefusedError, UnavailableError
+from keyproxy.errors import StoreError
+from keyproxy.store import Store
 
 UNKNOWN = f"kpt_{'0' * 32}"
 OPENING = {"task": "t1", "nonce": "n1", "prompt": "open"}
@@ -119,6 +124,67 @@ async def test_a_fresh_token_never_refills_a_budget(gateway: Gateway) -> None:
         assert answer.status == (200 if left else 429)
     assert code_of(answer) == "insufficient_quota"
     assert await answers(gateway, (await harness.verify(opened.trial)).judge_token) == 200  # the judge has its own
+
+
+async def test_a_role_that_cost_more_than_was_reserved_gets_no_fresh_token(
+    gateway: Gateway, upstream: Upstream
+) -> None:
+    upstream.script(unary(usage=openai_api.usage(Tokens(10**6, 10**6))))
+    harness = await enrolled(gateway)
+    opened = await harness.open()
+    assert await answers(gateway, opened.patient_token) == 200
+    with pytest.raises(RefusedError, match="cost more than was reserved"):
+        await harness.open()
+    judged = await harness.verify(opened.trial)  # whose budget is another
+    assert await answers(gateway, judged.judge_token) == 200
+    said = predicate_of(gateway, await harness.close(opened.trial))
+    assert said["alarms"] == {"over_reservation": 1}
+
+
+async def test_a_ledger_that_fails_for_a_moment_loses_no_attempt(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mint is in the record by then, so the trial is there once the ledger can be written."""
+    harness = await enrolled(gateway)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise StoreError("disk full")
+
+        patch.setattr(Store, "open_trial", fail)
+        for _ in range(2):
+            with pytest.raises(UnavailableError):
+                await harness.open()
+    async with asyncio.timeout(5):
+        while not gateway.house.journey.desk.is_sound:
+            await asyncio.sleep(0.01)
+    opened = await harness.open()
+    assert opened.attempt == 1
+    assert await answers(gateway, opened.patient_token) == 200
+    assert story(gateway, opened.trial) == ["mint", "revoke", "mint"]
+    assert len(gateway.records("mint")) == 2
+
+
+async def test_a_harness_that_leaves_in_the_middle_of_a_step_finds_it_done(gateway: Gateway) -> None:
+    harness = await enrolled(gateway)
+    for _ in range(5):
+        await left(gateway, harness.token, "/v1/trials", OPENING)
+    opened = await harness.open()
+    for step in ("verification", "close"):
+        await left(gateway, harness.token, f"/v1/trials/{opened.trial}/{step}", {})
+    said = predicate_of(gateway, await harness.close(opened.trial))
+    assert said["attempt"] == {"number": 1, "minted": 1, "allowed": 1}
+    kinds = story(gateway, opened.trial)
+    assert kinds.count("mint") == kinds.count("revoke")
+    assert (kinds.count("verification") <= 1, kinds.count("close")) == (True, 1)
+    assert verify(gateway.state_dir).findings == []
+
+
+async def left(gateway: Gateway, token: str, path: str, body: Any) -> None:
+    async with await RawConnection.open(gateway.port) as wire:
+        await wire.send(request_bytes("POST", path, token=token, body=json.dumps(body).encode()))
+        await asyncio.sleep(0.001)
+        wire.reset()
 
 
 async def test_attempts_and_trials_are_counted(gateway: Gateway) -> None:
@@ -239,11 +305,11 @@ async def test_the_end_of_an_enrolment_is_the_end_of_its_tokens(gateway: Gateway
 
 
 async def test_no_token_outlives_its_enrolment(gateway: Gateway) -> None:
-    harness = await enrolled(gateway, ttl_seconds=2)
+    harness = await enrolled(gateway, ttl_seconds=1)
     enrolment = await asyncio.to_thread(gateway.control.enrolment, harness.id)
     opened = await harness.open()
     assert opened.expires_at == enrolment["expires_at"]
-    await asyncio.sleep(2)
+    await asyncio.sleep(1)
     assert await answers(gateway, opened.patient_token) == 401
     with pytest.raises(DeniedError):
         await harness.close(opened.trial)
@@ -271,3 +337,19 @@ async def test_a_listener_that_others_can_read_takes_no_enrolment_token(upstream
         local = Harness(type(harness.client)(f"http://127.0.0.1:{gateway.port}", harness.token), harness.token, "")
         with pytest.raises(DeniedError, match="without TLS"):
             await local.open()
+
+
+async def test_a_token_on_a_route_that_is_not_its_own_is_slowed_down_like_any_that_is_refused(
+    gateway: Gateway,
+) -> None:
+    harness = await enrolled(gateway)
+    patient = (await harness.open()).patient_token
+    for token, method, path in ((patient, "POST", "/v1/trials"), (harness.token, "GET", "/v1/models")):
+        statuses = set()
+        async with await RawConnection.open(gateway.port) as wire:
+            for _ in range(400):
+                await wire.send(request_bytes(method, path, token=token))
+                statuses.add((await wire.read_response(method)).status)
+                if 429 in statuses:
+                    break
+        assert statuses == {403, 429}

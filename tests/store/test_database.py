@@ -1,6 +1,7 @@
 """A ledger that cannot be used says so as StoreError, changes nothing, and works again afterwards."""
 
 import itertools
+import json
 import signal
 import sqlite3
 import subprocess
@@ -13,7 +14,7 @@ from ledger_desk import NOW_US, Desk, a_grant
 
 from keyproxy.core.budget import Need
 from keyproxy.errors import StoreError
-from keyproxy.store import Store
+from keyproxy.store import Store, database
 
 
 def test_a_locked_ledger_fails_after_the_busy_timeout_and_recovers(path: Path, desk: Desk) -> None:
@@ -132,7 +133,7 @@ WORKER = """
 import sys
 from pathlib import Path
 from keyproxy.core.budget import Charge, Need
-from keyproxy.store import Store
+from keyproxy.store import Store, database
 store, token = Store.open(Path(sys.argv[1])), sys.argv[2]
 for n in range(10**9):
     with store.transaction():
@@ -163,3 +164,23 @@ def test_kill_9_loses_no_reservation_that_was_acknowledged(path: Path, desk: Des
     assert (state.in_flight, state.tokens.reserved) == (totals.in_flight, totals.reserved.tokens)
     assert again._rows("PRAGMA integrity_check") == [("ok",)]
     again.close()
+
+
+def test_a_ledger_of_version_1_becomes_one_of_today_with_all_that_is_in_it(path: Path) -> None:
+    grant = a_grant()
+    old = sqlite3.connect(path, isolation_level=None)
+    old.executescript(Path(database.__file__).with_name("schema.sql").read_text(encoding="utf-8"))
+    wire = {name: told for name, told in grant.to_wire().items() if name not in {"enrolment", "attempt"}}
+    old.execute("INSERT INTO trials VALUES (?, ?)", (grant.trial, bytes(32)))
+    row = (grant.token_id, bytes(32), grant.trial, grant.issued_at_us, json.dumps(wire))
+    old.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", row)
+    old.execute("INSERT INTO balances (token_id, expires_at_us) VALUES (?, ?)", (grant.token_id, grant.expires_at_us))
+    old.close()
+    for _ in range(2):
+        store = Store.open(path)
+        found = store.find(bytes(32))
+        assert found is not None
+        assert (found.grant, found.grant.enrolment) == (grant, None)
+        assert store.enrolments() == []
+        assert store._row("PRAGMA user_version") == (database.SCHEMA_VERSION,)
+        store.close()

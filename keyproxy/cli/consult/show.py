@@ -96,9 +96,10 @@ def _missed(case: Case, gate: str, verdict: Verdict) -> Iterable[str]:
 def _results(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for row in rows:
-        value = row.get("status") or f"{row['value']} {row.get('unit', '')}".strip()
+        value = row.get("status") or row.get("result") or f"{row.get('value', '')} {row.get('unit', '')}".strip()
         flag = Text(row.get("flag", ""), "bold red")
-        table.add_row(Text(row["name"]), Text(value), flag, Text(row.get("reference", ""), "dim"))
+        about = row.get("reference") or row.get("when", "")
+        table.add_row(Text(row["name"]), Text(value), flag, Text(about, "dim"))
     return table
 
 

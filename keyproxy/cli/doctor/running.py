@@ -16,7 +16,7 @@ from keyproxy.errors import KeyproxyError
 from keyproxy.settings import control_socket
 
 _WRONG: Final = "keyproxy-doctor"
-_NOT_FOR_CONTAINERS: Final = ("/metrics", "/v1/tokens", "/v1/status", "/v1/checkpoint")
+_NOT_FOR_CONTAINERS: Final = ("/metrics", "/v1/tokens", "/v1/enrolments", "/v1/status", "/v1/checkpoint")
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
 
 

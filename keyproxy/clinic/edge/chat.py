@@ -12,10 +12,10 @@ import http.client
 import json
 import random
 import re
+import secrets
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -45,10 +45,19 @@ _POLICY: Final = frozenset({"content_filter", "content_policy_violation"})
 class ChatFaultError(Exception):
     """No answer; `kind` says whose fault that is likely to be."""
 
-    def __init__(self, kind: str, message: str, *, pause_seconds: float | None = None, final: bool = False) -> None:
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        pause_seconds: float | None = None,
+        final: bool = False,
+        answered: bool = False,
+    ) -> None:
         super().__init__(f"{kind}: {message}")
         self.kind = kind
         self.pause_seconds = pause_seconds
+        self.answered = answered
         self.repeatable = kind in _REPEATABLE and not final
 
 
@@ -71,7 +80,7 @@ class Chat:
     def complete(self, messages: list[dict[str, str]], wish: Wish) -> tuple[str, str]:
         """The text and why it ended; `ChatFaultError` after the last attempt. The empty text is an answer."""
         body = json.dumps(self._body(messages, wish), ensure_ascii=False).encode("utf-8", "replace")
-        key = str(uuid.uuid4())  # kept over the repeats: a gateway gives an answer that it has, and bills it once
+        key = secrets.token_hex(16)  # kept over the repeats: a gateway gives the answer that it has, and bills it once
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._once(body, key)
@@ -81,6 +90,8 @@ class Chat:
                     seconds = _PAUSE_SECONDS * 2**attempt * random.random()  # noqa: S311 - jitter
                 if not fault.repeatable or attempt == ATTEMPTS or seconds > _LONGEST_PAUSE_SECONDS:
                     raise
+                if fault.answered:
+                    key = secrets.token_hex(16)  # or the gateway would give that same answer
                 self.pause(seconds)
         raise AssertionError("the last attempt returns or raises")
 
@@ -132,6 +143,8 @@ class Chat:
         except OSError as fault:
             connection.close()
             raise ChatFaultError(UNREACHABLE, type(fault).__name__) from None
+        # The watch ends the call; a socket's own limit, were it the same, would sometimes be first and look like a cut.
+        connection.sock.settimeout(2 * self.endpoint.timeout_seconds)
         return connection
 
     def _head(self, key: str) -> dict[str, str]:
@@ -205,13 +218,13 @@ def _wait(response: http.client.HTTPResponse) -> float | None:
 
 def _answer(content: bytes) -> tuple[str, str]:
     if len(content) > _ANSWER_MAX_BYTES:
-        raise ChatFaultError(BROKEN, "the answer is too large")
+        raise ChatFaultError(BROKEN, "the answer is too large", answered=True)
     try:
         choice = json.loads(content)["choices"][0]
         text, reason = choice["message"].get("content"), choice.get("finish_reason")
         refused = choice["message"].get("refusal")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        raise ChatFaultError(BROKEN, "the answer is no chat completion") from None
+        raise ChatFaultError(BROKEN, "the answer is no chat completion", answered=True) from None
     if refused:
         return "", "content_filter"
     return text if isinstance(text, str) else "", reason if isinstance(reason, str) else ""

@@ -9,6 +9,7 @@ built for it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -44,8 +45,8 @@ class UsageError(Exception):
     """The command line is not one of the forms."""
 
 
-def main() -> int:
-    """Run one command."""
+def main(carry: Transport | None = None) -> int:
+    """Run one command; without another transport the service in this container is asked."""
     arguments = sys.argv[1:]
     if arguments in (["help"], ["--help"], ["-h"]):
         return _write(sys.stdout.buffer, USAGE, 0)
@@ -53,7 +54,8 @@ def main() -> int:
         request = read_request(arguments)
     except UsageError as fault:
         return _told(failure("invalid_arguments", str(fault), 2), as_text=False)
-    return _told(local(request, os.environ), as_text=arguments[0] == "ask")
+    reply = local(request, os.environ) if carry is None else carry(request)
+    return _told(reply, as_text=arguments[0] == "ask")
 
 
 def local(request: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -67,7 +69,8 @@ def local(request: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]
             # The kernel's own limit: with Python's, a full queue is an error at once and not a wait.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _CONNECT_SECONDS, 0))
             sock.connect(path)
-            send(sock, {**request, **({"env": hearsay} if hearsay else {})})
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a refusal may lie there already
+                send(sock, {**request, **({"env": hearsay} if hearsay else {})})
             reply = receive(sock, REPLY_MAX_BYTES, _REPLY_SECONDS)
     except (OSError, WireError) as fault:
         return failure("service_unavailable", f"the clinic's service does not answer ({fault})", 6)

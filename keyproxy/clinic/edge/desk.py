@@ -25,6 +25,8 @@ from .places import Places
 from .record import AppendFile, reopen
 from .wire import failure, success
 
+_NOTES: Final = 100  # the verifier looks at the first; an agent that asks for ever must not fill the disk
+_CLIENT: Final = "client"
 _KEYS: Final = {
     "act": {"do", "tool", "arguments", "env"},
     "tools": {"do", "name", "env"},
@@ -36,7 +38,7 @@ class PatientSettings:
     """Who the patient's model is, looked up at each question; a client's word is latched, where it counts at all."""
 
     def __init__(self, legacy_client_env: bool) -> None:
-        self._legacy = legacy_client_env
+        self.hears_client = legacy_client_env
         self._latched: list[Endpoint | None] = []
 
     def find(self, root: Mapping[str, str], in_file: Mapping[str, str], client: Any) -> tuple[Endpoint | None, str]:
@@ -44,9 +46,9 @@ class PatientSettings:
         try:
             endpoint = read_endpoint(PATIENT, root)
         except MissingError:
-            if not self._legacy:
+            if not self.hears_client:
                 raise
-            return self._from_client(client), "client"
+            return self._from_client(client), _CLIENT
         return endpoint, "file" if set(names_of(PATIENT)) & set(in_file) else "environment"
 
     def _from_client(self, client: Any) -> Endpoint | None:
@@ -64,8 +66,9 @@ class Desk:
         self._places, self._environ = places, dict(environ)
         self._task = _document(places, "task")
         self._settings = PatientSettings(self._task.get("legacy_client_env", False))
-        self._faults = AppendFile(places.faults)
+        self._faults, self._noted = AppendFile(places.faults), 0
         file, rows = reopen(places.ledger)
+        self._rows = rows
         self._default_cap: int = self._task["limits"]["max_steps"]
         self._rules = patient_of(self._task, None)
         self._patient: tuple[Endpoint | None, str] = (None, "")
@@ -89,7 +92,7 @@ class Desk:
             if do == "tools":
                 return _reply(self._encounter.tools(request.get("name")))
             if request["tool"] == ASK:
-                self._patient = self._settings.find(root, in_file, request.get("env"))
+                self._patient = self._found(root, in_file, request.get("env"))
             return _reply(self._encounter.act(request["tool"], request["arguments"]))
         except SettingError as fault:
             return failure("configuration", str(fault), 3)
@@ -98,6 +101,14 @@ class Desk:
         except OSError as fault:
             return failure("service_unavailable", f"the ledger cannot be written: {fault.strerror or fault}", 6)
 
+    def _found(self, root: Mapping[str, str], in_file: Mapping[str, str], client: Any) -> tuple[Endpoint | None, str]:
+        try:
+            return self._settings.find(root, in_file, client)
+        except SettingError:
+            if not self._settings.hears_client:
+                self._note("configuration")
+            raise
+
     def _converse(self, question: Question, rows: list[Row]) -> dict[str, Any]:
         """The patient of this very question."""
         endpoint, source = self._patient
@@ -105,16 +116,21 @@ class Desk:
         try:
             answer = converse(question, rows)
         except PatientFaultError as fault:
-            self._note(fault, len(rows))
+            if source != _CLIENT:
+                self._note(fault.kind)
             raise
         model = {} if endpoint is None else {"model": endpoint.model}
         answer["made_by"].update(config_source=source, **model)
         return answer
 
-    def _note(self, fault: PatientFaultError, rows: int) -> None:
-        """For the verifier: a patient that never answered is nobody's failure but ours."""
+    def _note(self, kind: str) -> None:
+        """For the verifier: a patient that never answered is our failure, unless the client chose whom to ask."""
+        self._noted += 1
+        if self._noted > _NOTES:
+            return
         try:
-            self._faults.write(json.dumps({"kind": fault.kind, "rows": rows, "steps": self._encounter.steps}))
+            fault = {"kind": kind, "rows": len(self._rows), "steps": self._encounter.steps}
+            self._faults.write(json.dumps(fault, sort_keys=True))
         except OSError as full:
             print(f"clinic: a fault could not be noted: {full}", file=sys.stderr)
 

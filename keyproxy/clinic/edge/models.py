@@ -22,11 +22,11 @@ from .environment import Endpoint
 # A gateway reserves the cap of every call: no more than a long reply needs.
 _REPLY_TOKENS: Final = 400
 _VERDICT_TOKENS: Final = 200
-_FINDING_TOKENS: Final = 200
+_FINDING_TOKENS: Final = 400  # a quote may be a whole turn
 _PATIENT_WARMTH: Final = 0.7
-# What no words of a clinician can bring about.
-_NOT_THE_TRANSCRIPT: Final = frozenset({chat.UNAUTHORIZED, chat.BUDGET, chat.RATE_LIMITED, chat.UNREACHABLE})
-_AGAIN_IS_THE_SAME: Final = frozenset({chat.CONTEXT_LENGTH, chat.REJECTED})
+# What no words of a clinician can bring about; a budget they can, by their length.
+_NOT_THE_TRANSCRIPT: Final = frozenset({chat.UNAUTHORIZED, chat.RATE_LIMITED, chat.UNREACHABLE})
+_AGAIN_IS_THE_SAME: Final = frozenset({chat.BUDGET, chat.CONTEXT_LENGTH, chat.REJECTED})
 
 
 class PatientFaultError(PatientUnavailableError):

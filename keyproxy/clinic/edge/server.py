@@ -16,6 +16,7 @@ import stat
 import struct
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -89,7 +90,7 @@ class Server:
         try:
             return self._answer(request)
         except Exception as fault:  # noqa: BLE001 - one act that fails must not end the consultation
-            print(f"clinic: {type(fault).__name__}: {fault}", file=sys.stderr)
+            traceback.print_exception(type(fault), fault, fault.__traceback__)
             return failure("service_unavailable", "the clinic's service failed at this act", 6)
 
 

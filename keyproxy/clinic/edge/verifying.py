@@ -150,6 +150,7 @@ def _write(path: Path, value: Any) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
+        os.fchmod(handle, 0o644)  # whatever the umask: on a mounted folder another user reads it
         json.dump(value, file, sort_keys=True, allow_nan=False, ensure_ascii=False, indent=1)
         file.write("\n")
         file.flush()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from keyproxy.clinic.encounter import ASK, DIAGNOSE
 from keyproxy.clinic.lexicon import load_lexicon
 from keyproxy.dataset.checks.finding import Examined, Problem
 
@@ -51,6 +52,8 @@ def acts(examined: Examined) -> Iterator[Problem]:
     used |= {act for row in rows for act in (*row.before, *row.after)}
     for name in sorted(used - set(case.acts)):
         yield f"act {name!r} is not in [acts]", "define it"
+    for name in sorted(name for name, act in case.acts.items() if act.tool in (ASK, DIAGNOSE)):
+        yield f"act {name!r} is a {case.acts[name].tool}, which no gate reads as a call", "make it a must_ask item"
     for name in sorted(set(case.acts) - used):
         yield f"act {name!r} is used nowhere", "use it or delete it"
 

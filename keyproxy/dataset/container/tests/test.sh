@@ -20,10 +20,10 @@ if [ "$(id -u)" = 0 ] && [ -n "$agent" ] && [ "$agent" != 0 ]; then
     python3 -S -I -B "$here/end_agent.py" "$agent"
 fi
 
-# A folder of that name, and not a link to one; nobody else gets in from here on.
+# A folder of that name, and not a link to one; nobody but its owner gets in from here on. The owner stays: where
+# the folder is mounted it is the user on the host who reads the reward.
 [ -L "$logs" ] && rm -f -- "$logs"
 mkdir -p -- "$logs" || exit 1
-[ "$(id -u)" = 0 ] && chown 0:0 -- "$logs"
 chmod 700 -- "$logs"
 
 # rm takes a link itself and never what it points to. Left-over temporary names go too.
