@@ -75,6 +75,14 @@ _ROWS: Final = (
         "exchange_unknown", 409, _INVALID, "This request was sent before, and its answer is no longer held.", final=True
     ),
     Problem("idempotency_mismatch", 422, _INVALID, "This Idempotency-Key was used with another body.", final=True),
+    # consult: what the engine says no to, in its own codes
+    Problem("invalid_arguments", 400, _INVALID, "The arguments are not what this tool takes.", final=True),
+    Problem("unknown_tool", 400, _INVALID, "There is no such tool in this consultation.", final=True),
+    Problem("step_limit", 409, _INVALID, "All steps are used; only the diagnosis is left.", final=True),
+    Problem("consultation_closed", 409, _INVALID, "The consultation is closed.", final=True),
+    Problem("already_diagnosed", 409, _INVALID, "The diagnosis is recorded already.", final=True),
+    Problem("patient_unavailable", 503, _SERVER, "The patient cannot answer now; ask again.", final=False),
+    Problem("judge_unavailable", 503, _SERVER, "The judge cannot answer now; ask again.", final=False),
     # ours
     Problem("audit_unavailable", 503, _SERVER, "The record cannot be written, so nothing is forwarded.", final=False),
     Problem("store_unavailable", 503, _SERVER, "The ledger cannot be written, so nothing is forwarded.", final=False),

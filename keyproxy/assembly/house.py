@@ -17,6 +17,8 @@ from keyproxy.assembly.sockets import Listeners
 from keyproxy.audit import keys, receipts
 from keyproxy.audit.bodies import Bodies
 from keyproxy.audit.writer import Writer
+from keyproxy.consult.library import Library
+from keyproxy.consult.room import ConsultRoom, furnish
 from keyproxy.control.minting import Terms
 from keyproxy.core.exchange import Admitted
 from keyproxy.core.pricing import PriceTable
@@ -43,6 +45,7 @@ from keyproxy.exchange.trials import Trials
 from keyproxy.exchange.turnstile import Turnstile
 from keyproxy.exchange.underway import Underway
 from keyproxy.exchange.watch import Watch
+from keyproxy.gateway.server import new_exchange_id
 from keyproxy.secrets import Custody, Scrubber, Secret
 from keyproxy.settings import addresses
 from keyproxy.settings.model import RoleLimits, Settings
@@ -70,17 +73,24 @@ class House:
     journey: Journey
     turnstile: Turnstile
     listeners: Listeners
+    library: Library
     opened_monotonic: float = field(default_factory=time.monotonic)
 
     def terms(self) -> Terms:
-        return Terms(self.settings.model, self.journey.prices, leaderboard=self.settings.profile == "leaderboard")
+        return Terms(
+            self.settings.model,
+            self.journey.prices,
+            leaderboard=self.settings.profile == "leaderboard",
+            holds=lambda task: self.library.find(task) is not None,
+        )
 
     def reload(self) -> None:
-        """SIGHUP: the key file and the price table, without dropping a request.
+        """SIGHUP: the tasks, the price table and the key file, without dropping a request.
 
-        Raises ConfigError, and then both are as they were.
+        Raises ConfigError, and then what was not read yet is as it was.
         """
         table = prices.load(self.settings.prices_file)
+        self.library.reload()
         self.custody.reload()
         self.journey.use_prices(table)
 
@@ -144,8 +154,13 @@ async def open_house(
             scrubber=scrubber,
         )
         stack.push_async_callback(journey.drains.wait)
-        listeners = Listeners(settings, journey, _trials(settings, state, signer, journey))
-        house = House(settings, custody, recovered, dropped_bytes, journey, turnstile, listeners)
+        library = Library(settings.task_folders)
+        library.reload()
+        consult = furnish(library, journey, settings.sealed, make_id=new_exchange_id, random_bytes=os.urandom)
+        stack.callback(consult.sessions.close)
+        trials = _trials(settings, state, signer, journey, consult)
+        listeners = Listeners(settings, journey, trials, consult)
+        house = House(settings, custody, recovered, dropped_bytes, journey, turnstile, listeners, library)
         stack.push_async_callback(listeners.close)
         await listeners.open(
             terms=house.terms,
@@ -256,12 +271,18 @@ def _journey(
     )
 
 
-def _trials(settings: Settings, state: Path, signer: keys.Signer, journey: Journey) -> Trials:
+def _trials(settings: Settings, state: Path, signer: keys.Signer, journey: Journey, consult: ConsultRoom) -> Trials:
     """The life of trials, and the witness for their receipts."""
     host, port = addresses.url_host_port(settings.upstream_base_url)
     origin = {"scheme": settings.upstream_base_url.partition(":")[0], "host": host, "port": port}
     tokens = TrialTokens(
-        journey.desk, journey.registry, journey.underway, journey.drains, random_bytes=os.urandom, now_us=now_us
+        journey.desk,
+        journey.registry,
+        journey.underway,
+        journey.drains,
+        random_bytes=os.urandom,
+        now_us=now_us,
+        conclude=consult.sessions.settle,
     )
     return Trials(
         journey.desk,

@@ -15,6 +15,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from keyproxy import __version__
+from keyproxy.consult.room import ConsultRoom
 from keyproxy.control import operations
 from keyproxy.control.app import ControlPlane
 from keyproxy.control.minting import Terms
@@ -23,6 +24,7 @@ from keyproxy.exchange.buckets import Buckets
 from keyproxy.exchange.journey import Journey
 from keyproxy.exchange.trials import Trials
 from keyproxy.gateway.calls import Calls, health
+from keyproxy.gateway.consult_calls import ConsultCalls
 from keyproxy.gateway.door import Door
 from keyproxy.gateway.flood import Connections
 from keyproxy.gateway.server import DataServer
@@ -41,11 +43,12 @@ ABORT_SECONDS: Final = 0.1  # aiohttp waits so long twice; whoever could be wait
 class Listeners:
     """All that listens. `open` once, `drain` if there is time, `close` in any case."""
 
-    def __init__(self, settings: Settings, journey: Journey, trials: Trials) -> None:
+    def __init__(self, settings: Settings, journey: Journey, trials: Trials, consult: ConsultRoom) -> None:
         self.is_open = False
         self._settings = settings
         self._journey = journey
         self._trials = trials
+        self._consult = consult
         self._data: web.ServerRunner | None = None
         self._others: list[web.AppRunner] = []
         self._names: dict[str, str] = {}
@@ -107,7 +110,8 @@ class Listeners:
             monotonic=time.monotonic,
         )
         trial_calls = TrialCalls(journey, self._trials, door_limits, takes_enrolments=keeps_tokens(self._settings))
-        calls = Calls(journey, trial_calls, door_limits)
+        consult_calls = ConsultCalls(journey, self._consult.sessions, self._consult.verdicts, door_limits)
+        calls = Calls(journey, trial_calls, consult_calls, door_limits)
         door = Door(calls.find, health(), journey, strangers, is_open=lambda: self.is_open)
         server = DataServer(
             door,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyproxy.audit.keys import PublicKey, Signer
+from keyproxy.core import merkle
 from keyproxy.core.canonical import canonical
-from keyproxy.core.receipt import MEMBERS, PAYLOAD_TYPE, PREDICATE_TYPE, STATEMENT_TYPE, signed_bytes
+from keyproxy.core.receipt import MEMBERS, PAYLOAD_TYPE, PREDICATE_TYPE, STATEMENT_TYPE, signed_bytes, subject_of
 
 MAX_RECEIPT_BYTES: Final = 1024 * 1024
 
@@ -52,6 +53,20 @@ def opened(raw: bytes, key: PublicKey) -> dict[str, Any] | Finding:
     return _predicate(payload)
 
 
+def transcript_fault(predicate: dict[str, Any], transcript: bytes) -> Finding | None:
+    """Why a transcript is not the one that a receipt is over, or None where it is, line for line."""
+    sworn = predicate["transcript"]
+    if sworn is None:
+        return Finding("transcript_mismatch", "the receipt is over no transcript, so this one is not the trial's")
+    lines = transcript.split(b"\n")
+    if lines.pop() != b"" or len(lines) != sworn["lines"]:
+        message = f"it has {len(lines)} whole lines, and the trial's has {sworn['lines']}"
+        return Finding("transcript_mismatch", message)
+    if merkle.root([merkle.leaf(line) for line in lines]).hex() != sworn["root"]:
+        return Finding("transcript_mismatch", "a line is not as the trial's was")
+    return None
+
+
 def _predicate(payload: bytes) -> dict[str, Any] | Finding:
     """The key also signs checkpoints, and other versions may sign other statements: this must be a receipt."""
     try:
@@ -60,7 +75,7 @@ def _predicate(payload: bytes) -> dict[str, Any] | Finding:
         kinds = (statement["_type"], statement["predicateType"])
         (subject,) = statement["subject"]
         about = (subject["name"], subject["digest"]["sha256"])
-        expected = (f"trial:{predicate['trial']}", predicate["record"]["head_after"])
+        expected = subject_of(predicate)
     except (ValueError, KeyError, TypeError, RecursionError):
         return Finding("statement_invalid", "what was signed is not a receipt")
     if kinds != (STATEMENT_TYPE, PREDICATE_TYPE) or about != expected or predicate.keys() != MEMBERS:

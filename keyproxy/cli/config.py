@@ -29,6 +29,7 @@ _HELP: Final[Mapping[str, str]] = {
     "model_mismatch": "rewrite or refuse another model than the grant's",
     "prices_file": "TOML file that replaces rows of the price table",
     "profile": "none or leaderboard",
+    "tasks": "folder of tasks for sealed consultations; several are separated by :",
     "tls_cert": "certificate chain of the data plane, PEM",
     "tls_key": "its private key, PEM",
     "audit_durability": "group or strict",

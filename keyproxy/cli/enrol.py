@@ -56,6 +56,11 @@ def _add_issue(verbs: "Subparsers[argparse.ArgumentParser]") -> None:
         choices=("none", "gates", "full"),
         help="what a submitter is told of a verdict; default: gates",
     )
+    parser.add_argument(
+        "--prompt",
+        choices=("open", "bound", "sealed"),
+        help="what requests of its trials may hold; default: open; sealed needs the tasks in serve's --tasks",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--raw", action="store_true", help="print the token alone")
     form.add_argument("--json", action="store_true", help="print the token and its enrolment as JSON")
@@ -71,6 +76,7 @@ def _issue(arguments: Arguments) -> int:
         "ttl_seconds": arguments.ttl,
         "trial_ttl_seconds": arguments.trial_ttl,
         "verdict_detail": arguments.verdict_detail,
+        "prompt": arguments.prompt,
     }
     made = client(arguments).enrol({name: value for name, value in spec.items() if value is not None})
     if arguments.raw:
@@ -136,6 +142,7 @@ def _pairs(enrolment: dict[str, Any]) -> list[tuple[str, object]]:
         ("expires", enrolment["expires_at"]),
         ("a token lives", f"{enrolment['trial_ttl_seconds']} s"),
         ("verdict detail", enrolment["verdict_detail"]),
+        ("prompt mode", enrolment["prompt_mode"]),
         *limit_pairs(enrolment["limits"]),
     ]
 

@@ -24,7 +24,7 @@ MOST_ATTEMPTS: Final = 10_000  # as many as an enrolment can have; a receipt's s
 _PROVEN: Final = "proven: what crossed this proxy in the trial, in whose record, at what cost"
 _NOT_PROVEN: Final = (
     "not proven: who or what played the clinician, and that the proxy's operator ran an honest one",
-    "not in it: the task's content, the transcript and a verdict; prompts were open, so they were the harness's own",
+    "where prompts were open, they were the harness's own, and no task, transcript or verdict is in the receipt",
 )
 _OWN_KEY: Final = "the public key lay beside the record; take one from elsewhere with --public-key"
 
@@ -65,14 +65,13 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _opened(path: Path, key: "PublicKey", transcript: Path | None) -> "Predicate | Finding":
-    from keyproxy.audit.receipts import MAX_RECEIPT_BYTES, Finding, opened
+    from keyproxy.audit.receipts import MAX_RECEIPT_BYTES, Finding, opened, transcript_fault
 
     with path.open("rb") as file:
         result = opened(file.read(MAX_RECEIPT_BYTES), key)
     if transcript is None or isinstance(result, Finding):
         return result
-    # No version of this gateway makes a transcript yet, so that whatever is submitted as one has no proof.
-    return Finding("transcript_mismatch", "the receipt is over no transcript, so this one is not the trial's")
+    return transcript_fault(result, transcript.read_bytes()) or result
 
 
 def _as_json(path: Path, result: "Predicate | Finding") -> dict[str, Any]:
@@ -94,6 +93,12 @@ def _print(path: Path, result: "Predicate | Finding") -> None:
     models = ", ".join(map(_plain, result["models"]["served"])) or "none"
     spent = sum(role["microusd"] for role in result["spent"].values())
     print(f"  prompts {modes}; models served {models}; requests {result['counts']['requests']}; {usd(spent)}")
+    if result["verdict"] is not None:
+        verdict, counts = result["verdict"], result["counts"]
+        print(
+            f"  reward {verdict['reward']} ({verdict['reward_mode']}); turns {counts['turns']}, "
+            f"tool calls {counts['tool_calls']}, fallback replies {counts['fallback_replies']}"
+        )
     record = result["record"]
     print(f"  records {record['first_seq']} to {record['last_seq']}, head {record['head_after']}")
     if result["alarms"]:

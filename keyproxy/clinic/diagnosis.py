@@ -42,7 +42,7 @@ _HEDGES: Final = frozenset(
 )
 _ALTERNATIVES: Final = re.compile(
     r"\n|;|\bor\b|\bvs\b|\bversus\b|\beither\b|\bdifferential\b|\bddx\b"
-    r"|\brule[sd]? out\b|\br/o\b|\bexclude\b|(?:^|\s)\d+[.)]\s|\?\s*\S"
+    r"|\brule[sd]? out\b|\br/o\b|\bexclude\b|(?:^|\s)\d{1,2}[.)]\s|\?\s*\S"
 )
 _NUMERALS: Final = {"i": "1", "ii": "2", "iii": "3", "iv": "4"}
 _NUMBERED: Final = frozenset({"type", "stage", "grade", "class"})

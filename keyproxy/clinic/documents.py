@@ -8,7 +8,9 @@ clinician ever opens the scoring key, and the verifier never opens the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from .refusal import CaseError
@@ -130,6 +132,12 @@ def check_scoring(document: dict[str, Any]) -> dict[str, Any]:
         for act in (*row.get("any_of", ()), *row.get("before", ()), *row.get("after", ())):
             _among(act, document["acts"], f"scoring/{row['id']}")
     return document
+
+
+def content_digest(documents: Mapping[str, Any]) -> str:
+    """SHA-256 over a case's four documents, by their names: the same however they were laid out on disk."""
+    content = json.dumps(dict(documents), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def check_same(*documents: dict[str, Any]) -> None:

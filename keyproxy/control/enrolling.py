@@ -19,8 +19,8 @@ from keyproxy.control.minting import (
     refuse_limits,
     validated,
 )
-from keyproxy.core.enrolment import Enrolment, VerdictDetail
-from keyproxy.core.grant import DEFAULT_TTL_SECONDS, Limits
+from keyproxy.core.enrolment import Enrolment
+from keyproxy.core.grant import DEFAULT_TTL_SECONDS, Limits, PromptMode, VerdictDetail
 from keyproxy.core.moment import rfc3339
 from keyproxy.store import Enrolled
 
@@ -40,6 +40,7 @@ class EnrolRequest(Strict):
     ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL_SECONDS)] = DEFAULT_ENROLMENT_SECONDS
     trial_ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL_SECONDS)] = DEFAULT_TTL_SECONDS
     verdict_detail: Literal["none", "gates", "full"] = "gates"
+    prompt: Literal["open", "bound", "sealed"] = "open"
 
 
 def read(body: Any, terms: Terms) -> EnrolRequest:
@@ -47,6 +48,12 @@ def read(body: Any, terms: Terms) -> EnrolRequest:
     request = validated(EnrolRequest, body)
     if len(set(request.tasks)) != len(request.tasks):
         raise RefusedError("must name each task once", "tasks")
+    if request.prompt == "bound":
+        raise RefusedError("prompt mode bound is not built yet; use open or sealed", "prompt")
+    if request.prompt == "sealed":
+        unknown = [task for task in request.tasks if not terms.holds(task)]
+        if unknown:
+            raise RefusedError(f"{unknown[0]} is in no folder of --tasks, and sealed trials need it there", "tasks")
     refuse_limits(request.limits, request.model or terms.model, terms)
     return request
 
@@ -62,6 +69,7 @@ def to_enrolment(request: EnrolRequest, terms: Terms, enrolment_id: str, now_us:
         limits=Limits(**request.limits.model_dump()),
         trial_ttl_seconds=request.trial_ttl_seconds,
         verdict_detail=VerdictDetail(request.verdict_detail),
+        prompt_mode=PromptMode(request.prompt),
         issued_at_us=now_us,
         expires_at_us=now_us + request.ttl_seconds * 1_000_000,
     )

@@ -4,6 +4,7 @@ Owns the request's form: an unknown or ill-typed field is 422, because a limit t
 misspelt would otherwise be no limit. The reply echoes the effective grant. Called by app.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from ipaddress import ip_network
@@ -113,11 +114,12 @@ class RefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What this gateway can promise: its default model, its prices, its profile."""
+    """What this gateway can promise: its default model, its prices, its profile, and which tasks it holds."""
 
     model: str
     prices: PriceTable
     leaderboard: bool
+    holds: Callable[[str], bool] = lambda _task: False
 
 
 def read(body: Any, terms: Terms) -> MintRequest:
@@ -126,7 +128,7 @@ def read(body: Any, terms: Terms) -> MintRequest:
     if request.trial.startswith(TRIAL_PREFIX):
         raise RefusedError(f"names that begin with {TRIAL_PREFIX} are those of enrolments' trials", "trial")
     if request.prompt != "open":
-        raise RefusedError(f"prompt mode {request.prompt} is not built yet; use open", "prompt")
+        raise RefusedError(f"prompt mode {request.prompt} is for trials that an enrolment opens; use open", "prompt")
     refuse_limits(request.limits, request.model or terms.model, terms)
     return request
 

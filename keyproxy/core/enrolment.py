@@ -10,20 +10,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from keyproxy.core.grant import SAMPLING_BY_ROLE, Grant, Limits
+from keyproxy.core.grant import SAMPLING_BY_ROLE, Grant, Limits, PromptMode, VerdictDetail
 from keyproxy.core.moment import from_rfc3339, rfc3339
 from keyproxy.core.token import Role
 
 TRIAL_PREFIX = "kpt_"
 """Trials that are opened by an enrolment are named by the gateway, and no other may be called so."""
-
-
-class VerdictDetail(StrEnum):
-    """How much of a verdict a submitter is told."""
-
-    NONE = "none"
-    GATES = "gates"
-    FULL = "full"
 
 
 class TrialState(StrEnum):
@@ -46,6 +38,7 @@ class Enrolment:
     limits: Limits
     trial_ttl_seconds: int
     verdict_detail: VerdictDetail
+    prompt_mode: PromptMode
     issued_at_us: int
     expires_at_us: int
 
@@ -60,6 +53,7 @@ class Enrolment:
             "limits": self.limits.to_wire(),
             "trial_ttl_seconds": self.trial_ttl_seconds,
             "verdict_detail": self.verdict_detail.value,
+            "prompt_mode": self.prompt_mode.value,
             "issued_at": rfc3339(self.issued_at_us),
             "expires_at": rfc3339(self.expires_at_us),
         }
@@ -76,6 +70,7 @@ class Enrolment:
             limits=Limits(**wire["limits"]),
             trial_ttl_seconds=wire["trial_ttl_seconds"],
             verdict_detail=VerdictDetail(wire["verdict_detail"]),
+            prompt_mode=PromptMode(wire.get("prompt_mode", "open")),  # ledgers before version 3 know no other
             issued_at_us=from_rfc3339(wire["issued_at"]),
             expires_at_us=from_rfc3339(wire["expires_at"]),
         )
@@ -95,6 +90,8 @@ class Enrolment:
             nonce=trial.nonce,
             enrolment=self.enrolment_id,
             attempt=trial.attempt,
+            prompt_mode=self.prompt_mode,
+            verdict_detail=self.verdict_detail,
             limits=limits,
             sampling=SAMPLING_BY_ROLE[role],
             issued_at_us=now_us,

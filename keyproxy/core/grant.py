@@ -26,6 +26,14 @@ class PromptMode(StrEnum):
     SEALED = "sealed"
 
 
+class VerdictDetail(StrEnum):
+    """How much of a verdict a submitter is told."""
+
+    NONE = "none"
+    GATES = "gates"
+    FULL = "full"
+
+
 class Endpoint(StrEnum):
     """The routes that a grant can open."""
 
@@ -88,6 +96,7 @@ class Grant:
     enrolment: str | None = None
     attempt: int | None = None
     prompt_mode: PromptMode = PromptMode.OPEN
+    verdict_detail: VerdictDetail = VerdictDetail.GATES
     endpoints: tuple[Endpoint, ...] = (Endpoint.CHAT_COMPLETIONS, Endpoint.MODELS)
     limits: Limits = field(default_factory=Limits)
     sampling: Sampling = field(default_factory=Sampling)
@@ -106,6 +115,7 @@ class Grant:
             "role": self.role.value,
             "model": self.model,
             "prompt_mode": self.prompt_mode.value,
+            "verdict_detail": self.verdict_detail.value,
             "endpoints": [endpoint.value for endpoint in self.endpoints],
             "limits": self.limits.to_wire(),
             "sampling": {
@@ -134,6 +144,7 @@ class Grant:
             enrolment=wire.get("enrolment"),  # ledgers before version 2 have neither
             attempt=wire.get("attempt"),
             prompt_mode=PromptMode(wire["prompt_mode"]),
+            verdict_detail=VerdictDetail(wire.get("verdict_detail", "gates")),
             endpoints=tuple(Endpoint(endpoint) for endpoint in wire["endpoints"]),
             limits=Limits(**wire["limits"]),
             sampling=Sampling(**wire["sampling"]),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from keyproxy.core import merkle
 from keyproxy.core.canonical import canonical
 from keyproxy.core.chain import Line
 from keyproxy.core.enrolment import Enrolment, Trial
@@ -50,9 +51,12 @@ class Tally:
     endings: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     spent: dict[str, Counter[str]] = field(default_factory=dict)
+    task: Mapping[str, Any] | None = None
+    steps: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    verdict: Mapping[str, Any] | None = None
     _streams: set[str] = field(default_factory=set)
 
-    def take(self, line: Line) -> None:
+    def take(self, line: Line) -> None:  # noqa: C901  one arm a kind of record
         """Count one record of the trial."""
         record = line.record
         if record is None:
@@ -61,21 +65,29 @@ class Tally:
             self.first_seq, self.head_before, self.opened_at = record.seq, line.prev, record.at
         self.last_seq, self.head_after = record.seq, line.head
         self.counts[record.kind] += 1
-        if record.kind == "mint":
-            self.grants.setdefault(record.data["role"], record.data)
-            self.spent.setdefault(record.data["role"], Counter())
-        elif record.kind == "verification":
-            self.verifying_at = record.at
-        elif record.kind == "intent":
-            self.models_asked.add(record.data["model"])
-            if record.data["stream"]:
-                self._streams.add(record.data["request_id"])
-        elif record.kind == "outcome":
-            self._take_outcome(record.data)
-        elif record.kind == "replay":
-            self.counts["joined" if record.data["joined"] else "replayed"] += 1
-        elif record.kind == "alarm":
-            self.alarms[record.data["code"]] += 1
+        data = record.data
+        match record.kind:
+            case "mint":
+                self.grants.setdefault(data["role"], data)
+                self.spent.setdefault(data["role"], Counter())
+            case "verification":
+                self.verifying_at = record.at
+            case "intent":
+                self.models_asked.add(data["model"])
+                self._streams |= {data["request_id"]} if data["stream"] else set()
+            case "outcome":
+                self._take_outcome(data)
+            case "replay":
+                self.counts["joined" if data["joined"] else "replayed"] += 1
+            case "alarm":
+                self.alarms[data["code"]] += 1
+            case "consultation":
+                self.task = data
+            case "verdict":
+                self.verdict = self.verdict or data
+            case "turn" | "tool_call" | "diagnosis":
+                # A step may stand twice: the process died after it was recorded, and before that was noted.
+                self.steps[data["step"]] = {"kind": record.kind, **data}
 
     def _take_outcome(self, data: Mapping[str, Any]) -> None:
         self.endings[data["ending"]] += 1
@@ -104,7 +116,7 @@ def statement(
     predicate = {
         "trial": trial.name,
         "enrolment": enrolment.enrolment_id,
-        "task": {"name": trial.task, "digest": None},
+        "task": {"name": trial.task, "digest": tally.task and tally.task["task_digest"]},
         "dataset": None,
         "attempt": {"number": trial.attempt, "minted": minted, "allowed": enrolment.attempts},
         "roles": {role: {"prompt_mode": grant["prompt_mode"]} for role, grant in tally.grants.items()},
@@ -113,35 +125,70 @@ def statement(
         "models": {"asked": sorted(tally.models_asked), "served": sorted(tally.models_served)},
         "counts": {
             "requests": counts["intent"],
-            "turns": None,
-            "tool_calls": None,
             "retries": counts["retries"],
             "joined_retries": counts["joined"],
             "replayed_answers": counts["replayed"],
             "broken_streams": counts["broken_streams"],
-            "guard_rejections": None,
-            "fallback_replies": None,
+            **_consulted(tally),
             "foreign_turns": None,
         },
         "endings": dict(tally.endings),
         "alarms": dict(tally.alarms),
         "spent": {role: {name: spent[name] for name in (*_SPENT, "estimated")} for role, spent in tally.spent.items()},
-        "transcript": None,
+        "transcript": _transcript(tally),
         "record": {
             "first_seq": tally.first_seq,
             "last_seq": tally.last_seq,
             "head_before": tally.head_before,
             "head_after": tally.head_after,
         },
-        "verdict": None,
+        "verdict": _verdict(tally),
         "verdict_detail": enrolment.verdict_detail.value,
         "config_source": None,
         "version": version,
         "times": {"opened_at": tally.opened_at, "verifying_at": tally.verifying_at, "closed_at": rfc3339(now_us)},
     }
-    # A statement needs a subject with a digest. The task's is not known here, and a record's head is a SHA-256.
-    subject = {"name": f"trial:{trial.name}", "digest": {"sha256": tally.head_after}}
+    name, digest = subject_of(predicate)
+    subject = {"name": name, "digest": {"sha256": digest}}
     return {"_type": STATEMENT_TYPE, "subject": [subject], "predicateType": PREDICATE_TYPE, "predicate": predicate}
+
+
+def subject_of(predicate: Mapping[str, Any]) -> tuple[str, str]:
+    """What a statement is about: the task's content, or where that is not known here the trial's last record."""
+    task = predicate["task"]
+    if task["digest"] is not None:
+        return f"task:{task['name']}", task["digest"]
+    return f"trial:{predicate['trial']}", predicate["record"]["head_after"]
+
+
+def _consulted(tally: Tally) -> dict[str, int | None]:
+    """What a sealed consultation counted; None where the trial had none."""
+    if tally.task is None:
+        return dict.fromkeys(("steps", "turns", "tool_calls", "guard_rejections", "fallback_replies", "void_replies"))
+    rows = [step for step in tally.steps.values() if step["leaf"] is not None]
+    turns = [step for step in rows if step["kind"] == "turn"]
+    return {
+        "steps": len(tally.steps),
+        "turns": len(turns),
+        "tool_calls": sum(step["kind"] == "tool_call" for step in rows),
+        "guard_rejections": sum(len(turn["guards"]) for turn in turns),
+        "fallback_replies": sum(turn["source"] == "fallback" for turn in turns),
+        "void_replies": sum(turn["counts_to_void"] for turn in turns),
+    }
+
+
+def _transcript(tally: Tally) -> dict[str, Any] | None:
+    if tally.task is None:
+        return None
+    leaves = [bytes.fromhex(step["leaf"]) for _, step in sorted(tally.steps.items()) if step["leaf"] is not None]
+    return {"lines": len(leaves), "root": merkle.root(leaves).hex()}
+
+
+def _verdict(tally: Tally) -> dict[str, Any] | None:
+    given = tally.verdict
+    if given is None:
+        return None
+    return {"reward_mode": given["reward_mode"], "reward": given["numbers"]["reward"], "grader": given["grader"]}
 
 
 def signed_bytes(payload: bytes) -> bytes:

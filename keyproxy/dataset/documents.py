@@ -7,12 +7,11 @@ is, which tools the key needs, how many steps there are) is copied or computed h
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 from keyproxy.clinic.catalogue import Catalogue
+from keyproxy.clinic.documents import content_digest
 from keyproxy.clinic.encounter import ASK, DIAGNOSE
 from keyproxy.clinic.refusal import CaseError
 from keyproxy.dataset.acts import engine_act
@@ -43,9 +42,8 @@ class Documents:
         return {name: getattr(self, name) for name in ("task", "clinical_db", "findings", "scoring")}
 
     def digest(self) -> str:
-        """SHA-256 of all that this task is made of."""
-        content = [self.by_name(), list(self.oracle)]
-        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        """SHA-256 of all that the engine is given; a receipt names a task by it."""
+        return content_digest(self.by_name())
 
 
 def render_documents(case: Case, catalogue: Catalogue) -> Documents:

@@ -7,10 +7,13 @@ record.
     mint            the trial is opened, and its token kept, with a digest that no text has
     verification    the trial is verifying
     close           the trial is closed, with the receipt that the record's payload gives
+    consultation    the trial is bound to the content of its task
+    verdict         the trial has its one verdict, in the record's numbers
 
 Called by recovery, inside its transaction, with the records in their order.
 """
 
+import json
 from collections.abc import Callable
 
 from keyproxy.core.chain import Record as ChainRecord
@@ -19,7 +22,7 @@ from keyproxy.core.grant import Grant
 from keyproxy.core.moment import from_rfc3339
 from keyproxy.store import Store
 
-KINDS = {"mint", "revoke", "verification", "close"}
+KINDS = {"mint", "revoke", "verification", "close", "consultation", "verdict"}
 
 
 def repair(
@@ -33,6 +36,11 @@ def repair(
         return store.verify_trial(data["trial"])
     if entry.kind == "close":
         return store.close_trial(data["trial"], seal(data["payload"]))
+    if entry.kind == "consultation":
+        return store.begin_consultation(data["trial"], data["task_digest"])
+    if entry.kind == "verdict":
+        rewards = {name: float(number) for name, number in data["numbers"].items()}
+        return store.keep_verdict(data["trial"], data["reward_mode"], json.dumps({"rewards": rewards, "details": {}}))
     return store.revoke_enrolment(data["token"], from_rfc3339(entry.at))
 
 

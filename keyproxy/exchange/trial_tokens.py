@@ -5,7 +5,7 @@ Must not decide which state a trial may be in; trials does, and holds the trial'
 around both.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from keyproxy.core import token
@@ -23,7 +23,10 @@ from keyproxy.store import Store, TokenState
 
 
 class TrialTokens:
-    """`random_bytes(n)` must be cryptographically random."""
+    """`random_bytes(n)` must be cryptographically random.
+
+    `conclude(trial)` has the record hold all that the trial's consultation holds in the ledger.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class TrialTokens:
         *,
         random_bytes: Callable[[int], bytes],
         now_us: Callable[[], int],
+        conclude: Callable[[str], Awaitable[None]],
     ) -> None:
+        self._conclude = conclude
         self._desk = desk
         self._registry = registry
         self._underway = underway
@@ -95,6 +100,7 @@ class TrialTokens:
                     self._registry.note_end(grant.token_id)
         await self._underway.cut(trial)
         await self._drains.wait(trial)
+        await self._conclude(trial)
         states = await self._states(trial)
         if any(state.in_flight for state in states):
             raise StoreError("a call of this trial is not settled yet")

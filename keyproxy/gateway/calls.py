@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from aiohttp import web
 
 from keyproxy.core.exchange import Authenticated, Harness
-from keyproxy.core.grant import Endpoint
+from keyproxy.core.grant import Endpoint, PromptMode
 from keyproxy.errors import Deny
 from keyproxy.exchange import refusals
 from keyproxy.exchange.forward import ClientGoneError
@@ -19,6 +19,7 @@ from keyproxy.exchange.journey import Journey
 from keyproxy.exchange.reply import EVENT_STREAM, Reply
 from keyproxy.gateway.answers import Call, DataRequest, refusal
 from keyproxy.gateway.body import read_body, send_early
+from keyproxy.gateway.consult_calls import ConsultCalls
 from keyproxy.gateway.relay import EventRelay
 from keyproxy.gateway.trial_calls import TrialCalls
 from keyproxy.settings.model import DoorLimits
@@ -32,9 +33,10 @@ _PASSED_ON: Final = Deny("trial_state", "The trial has passed on, and this call 
 class Calls:
     """The calls, and what they need."""
 
-    def __init__(self, journey: Journey, trials: TrialCalls, bounds: DoorLimits) -> None:
+    def __init__(self, journey: Journey, trials: TrialCalls, consult: ConsultCalls, bounds: DoorLimits) -> None:
         self._journey = journey
         self._trials = trials
+        self._consult = consult
         self._bounds = bounds
         self._table = _with_and_without_v1(
             {
@@ -45,7 +47,7 @@ class Calls:
 
     def find(self, target: str) -> Mapping[str, Call] | None:
         """A target's calls by method, or None."""
-        return self._table.get(target) or self._trials.find(target)
+        return self._table.get(target) or self._consult.find(target) or self._trials.find(target)
 
     def _of_a_token(self, call: TokenCall) -> Call:
         """An enrolment opens trials, and makes no call itself."""
@@ -60,6 +62,8 @@ class Calls:
 
     async def chat_completions(self, request: DataRequest, authenticated: Authenticated) -> web.StreamResponse:
         """One model call, unary or streaming: the exchange's journey, which the end of its trial may cut."""
+        if authenticated.grant.prompt_mode is PromptMode.SEALED:
+            return await self._consult.chat_completions(request, authenticated)
         relay = EventRelay(request)
         with self._journey.underway.enter(authenticated) as call:
             try:

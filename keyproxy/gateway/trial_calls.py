@@ -71,6 +71,9 @@ class TrialCalls:
         asked = _asked(await self._body(request))
         if isinstance(asked, Deny):
             return asked
+        allowed = known.enrolment.prompt_mode
+        if asked["prompt"] != allowed:
+            return Deny("prompt_not_allowed", f"This enrolment's trials have the prompt mode {allowed}.", "prompt")
         opened = await self._trials.open(known.enrolment, asked["task"], asked["nonce"])
         if isinstance(opened, Deny):
             return opened
@@ -153,6 +156,4 @@ def _asked(body: dict[str, Any] | Deny) -> dict[str, str] | Deny:
             return Deny("invalid_value", param=name)
     if body["prompt"] not in list(PromptMode):
         return Deny("invalid_value", f"must be one of {', '.join(PromptMode)}", "prompt")
-    if body["prompt"] != PromptMode.OPEN:
-        return Deny("prompt_not_allowed", "This gateway does not serve this prompt mode yet; use open.", "prompt")
     return body

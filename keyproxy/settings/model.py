@@ -5,6 +5,7 @@ settings. Must not read the environment or a file: `Settings()` is the defaults,
 `loading.load()` is what an operator set. Read by `keyproxy serve` and by tests.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -109,6 +110,13 @@ class RelayLimits(_Group):
     )
 
 
+class Sealed(_Group):
+    """Who plays in sealed consultations: a model through this gateway, or rules without one."""
+
+    patient: Literal["model", "rules"] = Field(default="model", description="Who gives the patient words.")
+    judge: Literal["model", "rules"] = Field(default="model", description="Who judges what was asked.")
+
+
 class Settings(BaseSettings):
     """Everything that an operator can set. Built by `loading.load()`; in tests directly."""
 
@@ -173,6 +181,10 @@ class Settings(BaseSettings):
         default=64 * 1024**2, ge=64 * 1024, le=1024**3, description="Size at which a new segment begins, in bytes."
     )
 
+    tasks: str | None = Field(
+        default=None, description="Folders of tasks for sealed consultations, separated by `:`; read again at SIGHUP."
+    )
+
     drain_grace_seconds: Seconds = Field(default=30, description="Time for calls in flight to end at shutdown.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
@@ -188,6 +200,11 @@ class Settings(BaseSettings):
     retry: Retry = Retry()
     replay: Replay = Replay()
     relay: RelayLimits = RelayLimits()
+    sealed: Sealed = Sealed()
+
+    @property
+    def task_folders(self) -> tuple[Path, ...]:
+        return tuple(expanded(Path(part)) for part in (self.tasks or "").split(os.pathsep) if part)
 
     @classmethod
     def settings_customise_sources(cls, *_args: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:

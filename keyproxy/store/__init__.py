@@ -2,15 +2,18 @@
 
 Owns the ledger's file. `Store` is its whole surface: grants.py knows tokens, ledger.py
 and balances.py know what is left of them, enrolments.py knows enrolments and their trials,
-database.py knows SQLite. Used by one thread, the books'. Beside it: prices.py reads the
-price table, lock.py keeps a second process out.
+consultations.py sealed consultations, database.py SQLite. Used by one thread, the books'.
+Beside it: prices.py reads the price table, lock.py keeps a second process out.
 """
 
+from keyproxy.store.consultations import Act, Consultation, Consultations
 from keyproxy.store.enrolments import Enrolled, Enrolments
 from keyproxy.store.grants import Found, Grants, Meter, TokenState
 from keyproxy.store.ledger import Ledger, OpenReservation, Reservation, Settlement, Totals
 
 __all__ = [
+    "Act",
+    "Consultation",
     "Enrolled",
     "Found",
     "Meter",
@@ -23,5 +26,5 @@ __all__ = [
 ]
 
 
-class Store(Grants, Enrolments, Ledger):
+class Store(Grants, Enrolments, Consultations, Ledger):
     """The ledger. `Store.open(path)`, then changes inside `with store.transaction():`."""

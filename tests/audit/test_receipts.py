@@ -15,10 +15,12 @@ from keyproxy.audit import keys, receipts
 from keyproxy.audit.receipts import Finding
 from keyproxy.core.canonical import canonical
 from keyproxy.core.enrolment import Enrolment, Trial, TrialState, VerdictDetail
-from keyproxy.core.grant import Limits
+from keyproxy.core.grant import Limits, PromptMode
 from keyproxy.core.receipt import MEMBERS, Tally, statement
 
-ENROLMENT = Enrolment("kp_eaaaaaaaaaaaa", ("t1",), 2, None, "m", Limits(), 60, VerdictDetail.GATES, 0, 1)
+ENROLMENT = Enrolment(
+    "kp_eaaaaaaaaaaaa", ("t1",), 2, None, "m", Limits(), 60, VerdictDetail.GATES, PromptMode.OPEN, 0, 1
+)
 TRIAL = Trial(f"kpt_{'1' * 32}", ENROLMENT.enrolment_id, "t1", "n1", 1, TrialState.OPEN, 5, 1)
 ORIGIN = {"scheme": "https", "host": "api.example", "port": 443}
 

@@ -146,8 +146,9 @@ def test_the_agent_can_neither_read_the_case_nor_touch_the_ledger(task: Task) ->
 
 
 def test_a_stranger_in_the_container_is_not_the_clinician(task: Task) -> None:
-    done = task.clinic("ask", "Hello?", uid=AGENT_UID + 1)
-    assert (done.code, done.error["code"], task.rows) == (6, "not_allowed", [])
+    for message in ("Hello?", "Hello? " * 150):  # refused while it is still speaking, and after
+        done = task.clinic("ask", message, uid=AGENT_UID + 1)
+        assert (done.code, done.error["code"], task.rows) == (6, "not_allowed", [])
     assert task.clinic("status", uid=0).json["steps"] == 0
 
 

@@ -101,10 +101,10 @@ async def test_a_grant_needs_a_trial(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["bound", "sealed"])
-async def test_a_prompt_mode_that_is_not_built_is_refused_and_not_softened(prompt: str, gateway: Gateway) -> None:
+async def test_a_prompt_mode_that_needs_an_enrolment_is_refused_and_not_softened(prompt: str, gateway: Gateway) -> None:
     fault = await refused(gateway, prompt=prompt)
     assert fault.param == "prompt"
-    assert "not built" in str(fault)
+    assert "enrolment" in str(fault)
 
 
 async def test_a_money_limit_without_a_price_is_refused(gateway: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from support.answers import refusal, unary
 from support.exchange import Behaviour, Exchange
 from support.harness import enrolled
 from support.inprocess import Gateway, running_gateway
+from support.raw import RawConnection, request_bytes
 from support.seen import Tokens
 from support.upstream import Upstream
 
@@ -24,6 +26,7 @@ from keyproxy.core.exchange import Ending
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "audit-format.md").read_text(encoding="utf-8")
+RULES = {"patient": "rules", "judge": "rules"}
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "Where does it hurt?"}]}
 
 
@@ -39,7 +42,7 @@ def listed(heading: str) -> list[str]:
 
 def members(value: Any, path: str = "") -> Iterator[str]:
     """The paths of everything in a record's data; what an operator names is not ours to list."""
-    if isinstance(value, dict) and path != "labels":
+    if isinstance(value, dict) and path not in {"labels", "numbers"}:
         for name, inner in value.items():
             here = f"{path}.{name}" if path else name
             yield here
@@ -66,7 +69,7 @@ async def after_a_crash(state: Path, upstream: Upstream, copy: Path) -> list[Rec
 async def written(upstream: Upstream, tmp_path: Path) -> list[Record]:
     """The records of a day on which everything happened."""
     (tmp_path / "decoys").write_text("a-decoy\n")
-    settings = {"canary_tokens_file": tmp_path / "decoys"}
+    settings = {"canary_tokens_file": tmp_path / "decoys", "tasks": str(ROOT / "tasks"), "sealed": RULES}
     async with running_gateway(tmp_path / "state", upstream.base_url, **settings) as gateway:
         assert await call(gateway, "a-decoy") == 401
         token = await gateway.mint(labels={"of": "mine"}, networks=["127.0.0.0/8"])
@@ -80,6 +83,7 @@ async def written(upstream: Upstream, tmp_path: Path) -> list[Record]:
         trial = (await harness.open()).trial
         await harness.verify(trial)
         await harness.close(trial)
+        await sealed(gateway)
         other = await gateway.mint()
         await asyncio.to_thread(gateway.control.revoke, other)
         released = asyncio.Event()
@@ -90,6 +94,26 @@ async def written(upstream: Upstream, tmp_path: Path) -> list[Record]:
         released.set()
         assert await cut_off == 200
     return found
+
+
+async def sealed(gateway: Gateway) -> None:
+    """A whole sealed trial, without a model."""
+    harness = await enrolled(gateway, tasks=["case-0023"], prompt="sealed")
+    opened = await harness.open("case-0023", prompt="sealed")
+
+    async def post(path: str, token: str, body: dict[str, Any]) -> None:
+        head = (("Idempotency-Key", path),)
+        async with await RawConnection.open(gateway.port) as wire:
+            content = json.dumps(body).encode()
+            await wire.send(request_bytes("POST", f"/v1/consult/{path}", token=token, body=content, headers=head))
+            assert (await wire.read_response("POST")).status == 200
+
+    await post("ask", opened.patient_token, {"message": "Where does it hurt?"})
+    await post("call", opened.patient_token, {"tool": "get_vitals", "arguments": {}})
+    await post("diagnosis", opened.patient_token, {"primary": "Testicular torsion"})
+    judge = (await harness.verify(opened.trial)).judge_token
+    await post("verdict", judge, {"reward_mode": "outcome"})
+    await harness.close(opened.trial)
 
 
 def held_until(released: asyncio.Event) -> Behaviour:
@@ -120,7 +144,8 @@ async def test_every_kind_and_member_that_is_written_is_described_and_no_other(w
     for record in written:
         found.setdefault(record.kind, set()).update(members(record.data))
     of_calls, of_trials = {"intent", "outcome", "replay", "alarm"}, {"enrol", "mint", "revoke", "verification", "close"}
-    assert set(found) == of_calls | of_trials | {"recovery", "checkpoint"}
+    of_consultations = {"consultation", "turn", "tool_call", "diagnosis", "verdict"}
+    assert set(found) == of_calls | of_trials | of_consultations | {"recovery", "checkpoint"}
     del found["checkpoint"]  # has its own section, and test
     assert {kind: set(listed(kind)) for kind in found} == found
 

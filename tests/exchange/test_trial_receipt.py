@@ -41,7 +41,8 @@ async def test_every_ending_repeat_retry_and_alarm_is_in_the_receipt(upstream: U
         "joined_retries": 0,
         "replayed_answers": 1,
         "broken_streams": 1,
-        **dict.fromkeys(("turns", "tool_calls", "guard_rejections", "fallback_replies", "foreign_turns")),
+        **dict.fromkeys(("steps", "turns", "tool_calls", "guard_rejections", "fallback_replies", "void_replies")),
+        "foreign_turns": None,
     }
     assert said["endings"] == {"complete": 2, "broken": 2, "upstream_status": 1}
     assert said["alarms"] == {"upstream_refused_key": 1}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from keyproxy.core.enrolment import Enrolment, Trial, TrialState, VerdictDetail
-from keyproxy.core.grant import Limits
+from keyproxy.core.grant import Limits, PromptMode
 from keyproxy.store import Store
 
 ORDER = list(TrialState)
@@ -27,7 +27,7 @@ class Modelled:
 
 
 def enrolment(name: str) -> Enrolment:
-    return Enrolment(name, TASKS, 9, None, "gpt-5.4-mini", Limits(), 60, VerdictDetail.GATES, 1, 10)
+    return Enrolment(name, TASKS, 9, None, "gpt-5.4-mini", Limits(), 60, VerdictDetail.GATES, PromptMode.OPEN, 1, 10)
 
 
 class Machine(RuleBasedStateMachine):

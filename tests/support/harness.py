@@ -43,8 +43,8 @@ class Harness:
     token: str
     id: str
 
-    async def open(self, task: str = "t1", nonce: str = "n1") -> OpenTrial:
-        return await in_a_thread(self.client.open_trial, task, nonce)
+    async def open(self, task: str = "t1", nonce: str = "n1", prompt: str = "open") -> OpenTrial:
+        return await in_a_thread(self.client.open_trial, task, nonce, prompt)
 
     async def verify(self, trial: str) -> Verification:
         return await in_a_thread(self.client.verify, trial)

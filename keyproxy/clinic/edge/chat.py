@@ -12,10 +12,10 @@ import http.client
 import json
 import random
 import re
+import secrets
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -80,7 +80,7 @@ class Chat:
     def complete(self, messages: list[dict[str, str]], wish: Wish) -> tuple[str, str]:
         """The text and why it ended; `ChatFaultError` after the last attempt. The empty text is an answer."""
         body = json.dumps(self._body(messages, wish), ensure_ascii=False).encode("utf-8", "replace")
-        key = str(uuid.uuid4())  # kept over the repeats: a gateway gives the answer that it has, and bills it once
+        key = secrets.token_hex(16)  # kept over the repeats: a gateway gives the answer that it has, and bills it once
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._once(body, key)
@@ -91,7 +91,7 @@ class Chat:
                 if not fault.repeatable or attempt == ATTEMPTS or seconds > _LONGEST_PAUSE_SECONDS:
                     raise
                 if fault.answered:
-                    key = str(uuid.uuid4())  # or the gateway would give that same answer
+                    key = secrets.token_hex(16)  # or the gateway would give that same answer
                 self.pause(seconds)
         raise AssertionError("the last attempt returns or raises")
 

@@ -9,6 +9,7 @@ built for it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -68,7 +69,8 @@ def local(request: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]
             # The kernel's own limit: with Python's, a full queue is an error at once and not a wait.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _CONNECT_SECONDS, 0))
             sock.connect(path)
-            send(sock, {**request, **({"env": hearsay} if hearsay else {})})
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a refusal may lie there already
+                send(sock, {**request, **({"env": hearsay} if hearsay else {})})
             reply = receive(sock, REPLY_MAX_BYTES, _REPLY_SECONDS)
     except (OSError, WireError) as fault:
         return failure("service_unavailable", f"the clinic's service does not answer ({fault})", 6)
