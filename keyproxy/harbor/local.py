@@ -18,6 +18,9 @@ from keyproxy.harbor import dockerfile
 from keyproxy.harbor.mixin import KeyproxyEnvironmentMixin
 from keyproxy.harbor.sandbox import Sandbox
 
+# What an entrypoint hands over to, and the wait for it: services that it starts are there when Harbor goes on.
+_STARTED: Final = "touch /run/started; exec sleep infinity"
+_AWAIT_START: Final = "for _ in $(seq 600); do [ -e /run/started ] && exit; sleep 0.05; done; exit 1"
 _LOGS: Final = "mkdir -p -m 777 /logs/agent /logs/verifier /logs/artifacts"
 
 
@@ -54,7 +57,8 @@ class LocalEnvironment(BaseEnvironment):
         if self._image.entrypoint:
             startup: dict[str, str] = getattr(self, "_startup_env", dict)()
             env = {**self._image.env, **startup}
-            await self._sandbox.spawn([*self._image.entrypoint, "sleep", "infinity"], env=env)
+            await self._sandbox.spawn([*self._image.entrypoint, "sh", "-c", _STARTED], env=env)
+            await self._checked(_AWAIT_START)
 
     async def stop(self, delete: bool) -> None:  # noqa: ARG002  # Harbor's signature
         if hasattr(self, "_sandbox"):

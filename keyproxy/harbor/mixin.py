@@ -129,7 +129,7 @@ class KeyproxyEnvironmentMixin(_Base):
             self._log.warning("keyproxy withholds %s of task.toml from the container", ", ".join(sorted(loud)))
         self._dropped = frozenset(dropped)
         held: dict[str, str] | None = getattr(self, "_persistent_env", None)
-        self._patient_model = (held or {}).get(_MODEL, _DEFAULT_MODEL)
+        self._patient_model = (held or {}).get(_MODEL) or _DEFAULT_MODEL
         if held:
             self._persistent_env = self._without_withheld(held)
 

@@ -17,12 +17,14 @@ from typing import Final
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# $1: an empty folder. The upper layer lies on a tmpfs, since it may not lie beneath its own lower layer.
+# $1: an empty folder. The upper layer lies on a tmpfs, since it may not lie beneath its own lower layer. A lock that
+# somebody holds outside would never be released inside.
 _SETUP: Final = """
 set -e
 mount -t tmpfs none "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+rm -f "$1"/root/etc/passwd.lock "$1"/root/etc/group.lock "$1"/root/etc/shadow.lock "$1"/root/etc/gshadow.lock
 mount --rbind /dev "$1/root/dev"
 for place in run logs tests solution tmp var/tmp; do
     mkdir -p "$1/root/$place"

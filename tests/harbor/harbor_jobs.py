@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ class Job:
     @property
     def results(self) -> list[dict[str, Any]]:
         return [json.loads((trial / "result.json").read_text()) for trial in self.trials]
+
+    @property
+    def names(self) -> list[str]:
+        """The task of each trial."""
+        return [trial.name.partition("__")[0] for trial in self.trials]
 
     @property
     def rewards(self) -> list[float | None]:
@@ -91,6 +97,15 @@ class Jobs:
         names = [f"task-{number:02}" for number in range(tasks)]
         for name in names:
             shutil.copytree(source, self.tasks / name)
+        made = await asyncio.to_thread(self.gateway.control.enrol, {"tasks": names, "attempts": 50, **spec})
+        self.token = made["token"]
+
+    async def enrol_tasks(self, sources: Sequence[Path], **spec: Any) -> None:
+        """These tasks themselves, and a token for them."""
+        self.tasks.mkdir()
+        for source in sources:
+            (self.tasks / source.name).symlink_to(source)
+        names = [source.name for source in sources]
         made = await asyncio.to_thread(self.gateway.control.enrol, {"tasks": names, "attempts": 50, **spec})
         self.token = made["token"]
 

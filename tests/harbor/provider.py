@@ -1,0 +1,49 @@
+"""A provider that plays both parts of the data set well: a patient of few words, and a judge that reads.
+
+    upstream.default = provider.playing(tasks)
+
+For trials of the real tasks through the gateway. What the judge is asked tells which task it is.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from support.answers import unary
+from support.exchange import Behaviour, Exchange
+
+from keyproxy.clinic.judging import Item, items_of
+from keyproxy.clinic.scripted_judge import asks
+
+_FENCE = "\n\n-----"
+_CONTROL = {"speaks_at_all", "onset"}  # of the transcript whose verdict is known beforehand
+
+
+def playing(tasks: Iterable[Path]) -> Behaviour:
+    """Answers each request of a trial of these tasks."""
+    scorings = [json.loads((task / "tests" / "scoring.json").read_text()) for task in tasks]
+    known = {(item.id, item.criterion): item for scoring in scorings for item in items_of(scoring)}
+
+    async def answer(exchange: Exchange) -> None:
+        content = str(exchange.request.json["messages"][-1]["content"])
+        said = _verdict(content, known) if content.startswith("Items:\n") else "I feel awful."
+        await unary([said])(exchange)
+
+    return answer
+
+
+def _verdict(content: str, known: dict[tuple[str, str], Item]) -> str:
+    listed, _, fenced = content.removeprefix("Items:\n").partition(_FENCE)
+    turns = [turn for turn in json.loads(fenced.split("\n")[1]) if turn["who"] == "clinician"]
+    items = json.loads(listed)
+    return json.dumps(
+        {item["id"]: _finding(item["id"], known.get((item["id"], item["asks"])), turns) for item in items}
+    )
+
+
+def _finding(name: str, item: Item | None, turns: list[dict[str, Any]]) -> dict[str, Any]:
+    asked = [turn for turn in turns if (asks(item, turn["text"]) if item else name in _CONTROL)]
+    if not asked:
+        return {"covered": False, "turn": None, "quote": ""}
+    return {"covered": True, "turn": asked[0]["t"], "quote": asked[0]["text"]}
