@@ -101,8 +101,8 @@ class KeyproxyEnvironmentMixin(_Base):
             yield
 
     def _startup_env(self) -> dict[str, str]:
-        """Harbor 0.26: what the container itself is started with."""
-        return self._without_withheld(super()._startup_env())
+        """Harbor 0.26: what the container itself is started with. The earlier ones start it with nothing."""
+        return self._without_withheld(getattr(super(), "_startup_env", dict)())
 
     # what they are made of
 

@@ -15,13 +15,15 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import PIPE
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from support.gateway import GatewayProcess
 from support.tools import HARBORS
+from support.upstream import Upstream
 
 from keyproxy.audit.segments import lines
 from keyproxy.cli.demo.gateway_process import clean_environment
@@ -235,3 +237,12 @@ def separate(jobs: Jobs) -> None:
     jobs.edit(
         "tests/test.sh", test.replace(' && [ "$(ask patient "Still there?")" = 401 ]', " && [ ! -e /run/caa/env ]")
     )
+
+
+@asynccontextmanager
+async def in_docker(folder: Path, upstream: Upstream) -> AsyncIterator[Jobs]:
+    """Jobs in real containers, and a gateway where their network lets them reach one."""
+    listen = f"{os.environ['KEYPROXY_CI_ADDRESS']}:{os.environ['KEYPROXY_CI_PORT']}"
+    async with GatewayProcess(folder, upstream.base_url, listen=listen) as gateway:
+        variables = {"KEYPROXY_TRIAL_NETWORK": os.environ["KEYPROXY_CI_NETWORK"]}
+        yield Jobs(folder, gateway, environment=DOCKER, variables=variables)

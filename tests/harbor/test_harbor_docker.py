@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_jobs import DOCKER, HERE, Job, Jobs, all_ended, separate
+from harbor_jobs import HERE, Job, Jobs, all_ended, in_docker, separate
 from support.answers import good
-from support.gateway import GatewayProcess
 from support.upstream import KEY, Upstream
 
 from keyproxy.cli.demo.gateway_process import clean_environment
@@ -29,10 +28,8 @@ pytestmark = [
 
 @pytest.fixture
 async def jobs(upstream: Upstream, tmp_path: Path) -> AsyncIterator[Jobs]:
-    listen = f"{os.environ['KEYPROXY_CI_ADDRESS']}:{os.environ['KEYPROXY_CI_PORT']}"
-    async with GatewayProcess(tmp_path, upstream.base_url, listen=listen) as gateway:
-        variables = {"KEYPROXY_TRIAL_NETWORK": os.environ["KEYPROXY_CI_NETWORK"]}
-        yield Jobs(tmp_path, gateway, environment=DOCKER, variables=variables)
+    async with in_docker(tmp_path, upstream) as running:
+        yield running
 
 
 async def test_oracle_and_nop(jobs: Jobs) -> None:
