@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from keyproxy.clinic.lexicon import load_lexicon
 from keyproxy.dataset.case import Case
 from keyproxy.dataset.plan import Plan
 
-
 _LAY_NAMES: Final = ("heart attack", "epididymo-orchitis")
 # Names that are also everyday words: a patient who dresses has said nothing.
-ORDINARY: Final = frozenset({"cancer", "cap", "dress", "faint", "fit", "hit", "slow"})
+_ORDINARY: Final = frozenset({"cancer", "cap", "dress", "faint", "fit", "hit", "slow"})
 
 
 def names_of(case: Case) -> Iterator[str]:
@@ -30,4 +30,10 @@ def names_of(case: Case) -> Iterator[str]:
 def disease_names(cases: Iterable[Case], plan: Plan) -> list[str]:
     """All names, each once."""
     names = [*plan.labels, *_LAY_NAMES, *(name for case in cases for name in names_of(case))]
-    return [name for name in dict.fromkeys(names) if name.lower() not in ORDINARY]
+    return [name for name in dict.fromkeys(names) if not is_ordinary(name)]
+
+
+def is_ordinary(name: str) -> bool:
+    """Whether everybody says this word: of a complaint, or of something else altogether."""
+    words = load_lexicon().symptom_words
+    return name.lower() in _ORDINARY or name.lower() in {*words.values(), *(key.replace("_", " ") for key in words)}
