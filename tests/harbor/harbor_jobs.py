@@ -31,6 +31,7 @@ from keyproxy.cli.demo.gateway_process import clean_environment
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 VERSIONS = HARBORS
+TASKS = sorted(path.parent for path in (ROOT / "tasks").glob("*/task.toml"))
 LOCAL = "keyproxy.harbor:KeyproxyLocalEnvironment"
 DOCKER = "keyproxy.harbor:KeyproxyDockerEnvironment"
 

@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import pytest
-from harbor_jobs import ROOT, VERSIONS, Jobs, all_ended, in_docker
+from harbor_jobs import TASKS, VERSIONS, Jobs, all_ended
 from provider import playing
 from support.gateway import GatewayProcess
-from support.upstream import KEY, Upstream
+from support.upstream import Upstream
 
 pytestmark = [pytest.mark.needs("harbor"), pytest.mark.timeout(300)]
-
-SIX = 6
-TASKS = sorted(path.parent for path in (ROOT / "tasks").glob("*/task.toml"))
 
 
 @pytest.mark.slow
@@ -37,16 +34,3 @@ async def test_a_trainer_with_an_older_harbor_reads_the_same_reward(
     said = await jobs.python("skyrl_style.py", str(jobs.tasks), str(tmp_path / "trials"), "2")
     assert [float(reward) for reward in said.split()] == [1.0] * 2
     all_ended(jobs)
-
-
-@pytest.mark.needs("docker")
-async def test_six_tasks_in_containers(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.default = playing(TASKS)
-    async with in_docker(tmp_path, upstream) as jobs:
-        await jobs.enrol_tasks(TASKS[:SIX])
-        oracle = await jobs.run(concurrent=4)
-        assert (oracle.rewards, oracle.faults) == ([1.0] * SIX, [None] * SIX), oracle.output
-        nop = await jobs.run(concurrent=4, agent="nop")
-        assert (nop.rewards, nop.faults) == ([0.0] * SIX, [None] * SIX), nop.output
-        all_ended(jobs)
-        assert KEY not in oracle.text

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_jobs import HERE, Job, Jobs, all_ended, in_docker, separate
+from harbor_jobs import HERE, TASKS, Job, Jobs, all_ended, in_docker, separate
+from provider import playing
 from support.answers import good
 from support.upstream import KEY, Upstream
 
@@ -24,6 +25,8 @@ pytestmark = [
     pytest.mark.needs("docker"),
     pytest.mark.timeout(300),
 ]
+
+SIX = 6
 
 
 @pytest.fixture
@@ -172,3 +175,14 @@ async def test_doctor_tells_which_claims_hold_inside_a_container(jobs: Jobs) -> 
     wide_open = await asyncio.to_thread(doctor, jobs, "host")
     assert wide_open["harbor_gateway"] == "ok"
     assert wide_open["harbor_ports"] == "failed"
+
+
+async def test_six_tasks_in_containers(jobs: Jobs, upstream: Upstream) -> None:
+    upstream.default = playing(TASKS)
+    await jobs.enrol_tasks(TASKS[:SIX])
+    oracle = await jobs.run(concurrent=4)
+    assert (oracle.rewards, oracle.faults) == ([1.0] * SIX, [None] * SIX), oracle.output
+    nop = await jobs.run(concurrent=4, agent="nop")
+    assert (nop.rewards, nop.faults) == ([0.0] * SIX, [None] * SIX), nop.output
+    all_ended(jobs)
+    assert KEY not in oracle.text
