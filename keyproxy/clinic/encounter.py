@@ -91,12 +91,12 @@ class Encounter:
         if name is None:
             return [self._catalogue.summary(tool) for tool in sorted(self._sandbox.tools)]
         if name not in self._sandbox.tools:
-            return Refusal(refusal.UNKNOWN_TOOL, f"there is no tool {name[:60]!r} here")
+            return refusal.no_such_tool(name)
         return self._catalogue.describe(name)
 
     def _accepted(self, tool: str, arguments: Any) -> Row:
         if tool not in self._sandbox.tools:
-            raise RefusalError(Refusal(refusal.UNKNOWN_TOOL, f"there is no tool {tool[:60]!r} here"))
+            raise RefusalError(refusal.no_such_tool(tool))
         canonical = self._catalogue.accept(tool, arguments)
         if tool == DIAGNOSE:
             return self._ledger.append(DIAGNOSIS, canonical, {"status": "recorded"})
