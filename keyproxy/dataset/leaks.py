@@ -76,7 +76,9 @@ def secrets_of(case: Case, documents: Documents) -> list[str]:
 
 def search(files: Mapping[str, bytes], secrets: Mapping[str, Iterable[str]]) -> Iterator[Leak]:
     """Every secret, by its task, in every file, by its path; the path counts as well."""
-    contents = {content.decode("utf-8", "replace"): path for path, content in reversed(files.items())}
+    contents: dict[str, str] = {}
+    for path, content in files.items():
+        contents.setdefault(content.decode("utf-8", "replace"), path)
     whole = Text("\n".join([*files, *contents]))
     texts = [(path, Text(f"{path}\n{content}")) for content, path in contents.items()]
     texts += [("the names of the files", Text("\n".join(files)))]

@@ -13,7 +13,7 @@ from support.raw import RawConnection, RawResponse, request_bytes
 
 from keyproxy.clinic.consultation import catalogue
 from keyproxy.dataset.documents import Documents, render_documents
-from keyproxy.dataset.layout import lay_out
+from keyproxy.dataset.layout import container_files, lay_out
 from keyproxy.dataset.loading import load_case
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,6 +84,14 @@ class Clinician:
             response.status,
             json.loads(response.body) if kind.partition(";")[0] == "application/json" else response.body,
         )
+
+
+def put_documents(folder: Path, documents: Documents) -> None:
+    """What a gateway and a service read of a rendered task, without the engine's copies."""
+    for path, file in container_files(documents.by_name()).items():
+        if path.endswith(".json") and "/clinic/" not in path:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(file.content)
 
 
 @asynccontextmanager
