@@ -21,7 +21,7 @@ CASES = {
     folder.name: render_documents(load_case(folder), catalogue())
     for folder in sorted(path.parent for path in (ROOT / "tasks").glob("*/case.toml"))
 }
-DEEP = "[" * 17 + "]" * 17
+DEEP = "[" * 40 + "]" * 40
 BAD: list[list[str]] = [
     [],
     ["examine"],
@@ -30,7 +30,7 @@ BAD: list[list[str]] = [
     ["ask", "   "],
     ["ask", "x" * 1201],
     ["ask", "[" * 10_000],
-    ["ask", "x" * 20_000],
+    ["ask", "[" * 20_000],
     ["ask", os.fsdecode(b"\xff")],
     ["ask", "Hello?", "--to", "nurse"],
     ["call", "no_such_tool"],
