@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ class Range:
     high: float
 
 
+@lru_cache(maxsize=8192)
 def lookup_key(text: str) -> str:
     """The form in which names are compared: `Mg/kg`, `mg / kg` and `mg kg` are one."""
     return _KEEP.sub(" ", fold(text)).strip()

@@ -42,8 +42,11 @@ _IRREGULAR: Final = {
 }
 
 
+@lru_cache(maxsize=8192)
 def fold(text: str) -> str:
     """NFKC, no case, no invisible characters, plain quotes."""
+    if text.isascii():
+        return text.lower()
     normal = unicodedata.normalize("NFKC", text).translate(_QUOTES)
     return "".join(char for char in normal if unicodedata.category(char) != "Cf").casefold()
 
@@ -85,6 +88,8 @@ def find(phrase: tuple[str, ...], within: tuple[str, ...]) -> int:
     if not size:
         return -1
     first = phrase[0]
+    if first not in within:
+        return -1
     for start in range(len(within) - size + 1):
         if within[start] == first and within[start : start + size] == phrase:
             return start

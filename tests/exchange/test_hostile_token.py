@@ -15,7 +15,8 @@ from support.raw import RawConnection, RawResponse, request_bytes
 from support.upstream import KEY, Upstream
 
 from keyproxy.client import UnavailableError
-from keyproxy.exchange.journey import UNCHARGED_BURST
+from keyproxy.exchange.buckets import Buckets
+from keyproxy.exchange.journey import UNCHARGED_BURST, UNCHARGED_PER_SECOND
 from keyproxy.store import prices
 from keyproxy.store.database import LEDGER_FILE
 
@@ -34,7 +35,14 @@ async def test_a_body_of_countless_lists_is_refused_before_it_is_built(gateway: 
     assert upstream.seen == []
 
 
+def stop_the_clock(gateway: Gateway) -> None:
+    """A slow machine would give back what is taken, as fast as it is."""
+    bounds = {"per_second": UNCHARGED_PER_SECOND, "burst": UNCHARGED_BURST}
+    gateway.house.journey.uncharged = Buckets(**bounds, monotonic=lambda: 0.0)
+
+
 async def test_a_token_that_is_only_refused_is_slowed_and_no_other(gateway: Gateway) -> None:
+    stop_the_clock(gateway)
     spent, other = await gateway.mint(limits={"requests": 1}), await gateway.mint("trial-2")
     assert (await ask(gateway, spent)).status == 200
     codes = [code_of(await ask(gateway, spent)) for _ in range(int(UNCHARGED_BURST) + 40)]
@@ -45,6 +53,7 @@ async def test_a_token_that_is_only_refused_is_slowed_and_no_other(gateway: Gate
 
 
 async def test_repeats_that_cost_nothing_do_not_fill_the_record(gateway: Gateway) -> None:
+    stop_the_clock(gateway)
     token = await gateway.mint(limits={"requests": 1})
     assert (await ask(gateway, token, headers=KEYED)).status == 200
     answers = [await ask(gateway, token, headers=KEYED) for _ in range(int(UNCHARGED_BURST) + 40)]
