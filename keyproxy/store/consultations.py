@@ -8,11 +8,12 @@ after a fault.
 from dataclasses import dataclass
 from typing import Final
 
+from keyproxy.errors import StoreError
 from keyproxy.store.database import Database
 
 _ACTS: Final = (
     "SELECT step, act_key, act_digest, answer_json, line, made_by, entry_kind, entry_json, audit_seq"
-    " FROM acts WHERE trial = ? ORDER BY step"
+    " FROM acts WHERE trial = ?"
 )
 
 
@@ -54,8 +55,15 @@ class Consultations(Database):
         if row is None:
             return None
         digest, mode, verdict = row
-        acts = self._rows(_ACTS, (trial,))
+        acts = self._rows(f"{_ACTS} ORDER BY step", (trial,))
         return Consultation(digest, tuple(Act(*act) for act in acts), None if mode is None else (mode, verdict))
+
+    def act(self, trial: str, step: int) -> Act:
+        """One step. Raises StoreError where there is none."""
+        row = self._row(f"{_ACTS} AND step = ?", (trial, step))
+        if row is None:
+            raise StoreError("the ledger has lost a step of a consultation")
+        return Act(*row)
 
     def keep_act(self, trial: str, act: Act) -> None:
         """Keep a step; one that is known is left as it is."""

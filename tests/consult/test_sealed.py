@@ -338,11 +338,11 @@ async def test_the_judge_on_the_host_goes_through_the_judge_s_token(upstream: Up
         harness, trial, clinician = await opened(gateway)
         await clinician.ask("Where does it hurt?")
         judge = Clinician(gateway, (await harness.verify(trial)).judge_token)
-        upstream.script(*[refusal(429, "insufficient_quota")])
+        upstream.default = refusal(429, "insufficient_quota")  # the provider's: the control transcript fails as well
         failed = await judge.post("/verdict", {"reward_mode": "outcome"})
         assert (failed.status, failed.code) == (503, "judge_unavailable")
         assert records(gateway, trial, "verdict") == []
-        assert (await gateway.used(judge.token))["requests"] == 1
+        assert (await gateway.used(judge.token))["requests"] == 2
         assert upstream.seen[-1].json["response_format"]["type"] == "json_schema"
         idle = await judge.post("/verdict", {"reward_mode": "diagnosis"})
         assert idle.body["reward"] == 0
