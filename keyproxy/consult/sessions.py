@@ -48,6 +48,7 @@ _REPLY_TOKENS: Final = 400
 
 Words = Callable[[list[dict[str, str]]], tuple[str, str]]
 _MISMATCH: Final = Deny("idempotency_mismatch")
+_LOST: Final = Deny("trial_state", "A part of this consultation was lost with a disk, so it cannot go on or be judged.")
 _NO_TASK: Final = Deny("trial_state", "This gateway does not hold the trial's task as it was when the trial began.")
 
 
@@ -170,11 +171,15 @@ class Sessions:
         if isinstance(found, Deny):
             return found
         await self._record_missing(grant.trial, found)
-        task = self.library.of_digest(found.task_digest)
-        if task is None:
-            return _NO_TASK
+        task = self.task_of(found)
+        if isinstance(task, Deny):
+            return task
         session = self._sessions[grant.trial] = self._session(task, found.acts)
         return session
+
+    def task_of(self, found: Consultation) -> SealedTask | Deny:
+        """The task that a consultation is over, where it can still be played and judged."""
+        return _LOST if found.is_lost else self.library.of_digest(found.task_digest) or _NO_TASK
 
     async def _begin(self, grant: Grant) -> Consultation | Deny:
         task = self.library.find(grant.task or "")

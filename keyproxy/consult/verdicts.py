@@ -36,7 +36,6 @@ _VERDICT_TOKENS: Final = 200
 _FINDING_TOKENS: Final = 200
 _GATES: Final = ("reward", "diagnosis", "required_tools", "parameterised_actions", "must_ask")
 _OTHER_MODE: Final = Deny("trial_state", "This trial has its verdict, in another reward mode.", "reward_mode")
-_NO_TASK: Final = Deny("trial_state", "This gateway does not hold the trial's task as it was when the trial began.")
 
 
 class Verdicts:
@@ -67,9 +66,9 @@ class Verdicts:
                 self._journey.uncharged.take(known.grant.token_id)
                 given_mode, text = found.verdict
                 return _OTHER_MODE if given_mode != mode else self._told(known, json.loads(text)["rewards"])
-            task = self._sessions.library.of_digest(found.task_digest)
-            if task is None:
-                return _NO_TASK
+            task = self._sessions.task_of(found)
+            if isinstance(task, Deny):
+                return task
             return await self._judge(known, task, found, mode)
 
     async def _begun(self, known: Authenticated) -> Consultation | Deny:

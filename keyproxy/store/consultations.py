@@ -11,6 +11,7 @@ from typing import Final
 from keyproxy.errors import StoreError
 from keyproxy.store.database import Database
 
+_LOST: Final = "null"  # an answer that went with a lost machine
 _ACTS: Final = (
     "SELECT step, act_key, act_digest, answer_json, line, made_by, entry_kind, entry_json, audit_seq"
     " FROM acts WHERE trial = ?"
@@ -39,6 +40,11 @@ class Consultation:
     task_digest: str
     acts: tuple[Act, ...]
     verdict: tuple[str, str] | None
+
+    @property
+    def is_lost(self) -> bool:
+        """The record tells of a step that was answered, and what was said is gone."""
+        return any(act.answer == _LOST for act in self.acts)
 
 
 class Consultations(Database):
@@ -87,6 +93,14 @@ class Consultations(Database):
         self._write(
             "UPDATE acts SET audit_seq = ? WHERE trial = ? AND step = ? AND audit_seq IS NULL", (audit_seq, trial, step)
         )
+
+    def find_act(self, trial: str, step: int, kind: str, entry: str, audit_seq: int) -> bool:
+        """For a start: the record holds this step. True where the ledger did not, and so has only its place."""
+        sql = "INSERT INTO acts VALUES (?, ?, NULL, '', ?, NULL, NULL, ?, ?, ?) ON CONFLICT DO NOTHING"
+        is_lost = self._write(sql, (trial, step, _LOST, kind, entry, audit_seq)) == 1
+        if not is_lost:
+            self.note_act(trial, step, audit_seq)
+        return is_lost
 
     def keep_verdict(self, trial: str, mode: str, verdict: str) -> bool:
         """The trial's one verdict; True when this call gave it, for the first stays."""
