@@ -225,9 +225,7 @@ class Sessions:
         act = _act_of(known.grant, step, asked, row, answer)
         trial = known.grant.trial
         # One job: in the ledger first, and then in the chain.
-        kept = Job(change=lambda store, _: store.keep_act(trial, act), after=_entry_of(act))
-        await self._desk.submit(kept)
-        self._note(trial, act.step, kept.seq)
+        await self._write(trial, act, Job(change=lambda store, _: store.keep_act(trial, act), after=_entry_of(act)))
         session.take(act)
         return Step(None if row is None else row.i, answer)
 
@@ -245,18 +243,25 @@ class Sessions:
     async def _record_missing(self, trial: str, found: Consultation) -> None:
         for act in found.acts:
             if act.audit_seq is None:
-                await self._record(trial, act)
+                await self._write(trial, act, Job(before=(_entry_of(act),)))
 
-    async def _record(self, trial: str, act: Act) -> None:
-        """Once in the chain is enough: a receipt counts a step by its number."""
-        recorded = Job(before=(_entry_of(act),))
-        await self._desk.submit(recorded)
-        self._note(trial, act.step, recorded.seq)
+    async def _write(self, trial: str, act: Act, job: Job) -> None:
+        """Have a step recorded, and noted as such before anybody else may read the ledger, though the client leaves.
 
-    def _note(self, trial: str, step: int, audit_seq: int) -> None:
-        """Nobody waits for it: where it fails, the step is recorded once more, and counted once."""
-        noted = self._desk.submit(Job(change=lambda store, _: store.note_act(trial, step, audit_seq)))
-        noted.add_done_callback(lambda done: done.cancelled() or done.exception())
+        Nobody waits for the note: where it fails, the step is recorded once more, and a receipt counts it once.
+        """
+        written, cut = self._desk.submit(job), None
+        while not written.done():
+            try:
+                await asyncio.wait([written])
+            except asyncio.CancelledError as cancelled:
+                cut = cancelled
+        if written.exception() is None:
+            noted = self._desk.submit(Job(change=lambda store, _: store.note_act(trial, act.step, job.seq)))
+            noted.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if cut is not None:
+            raise cut
+        written.result()
 
 
 @lru_cache(maxsize=64)  # 50 kB each, and most tasks have the same tools
