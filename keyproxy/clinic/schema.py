@@ -67,7 +67,8 @@ def _object(schema: dict[str, Any], value: Any, menu: Menu, path: str) -> dict[s
     if properties is None:
         return dict(value)
     for key in value:
-        _demand(key in properties, f"{path}/{escape(key)}", f"is not known here; known are {sorted(properties)}")
+        if key not in properties:
+            refuse(f"{path}/{escape(key)}", f"is not known here; known are {sorted(properties)}")
     for key in schema.get("required", ()):
         _demand(key in value, f"{path}/{key}", "is required")
     return {key: accept(properties[key], item, menu, f"{path}/{key}") for key, item in value.items()}

@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from keyproxy.clinic.consultation import catalogue, open_consultation, patient_of
-from keyproxy.clinic.encounter import Encounter, PatientUnavailableError, Question
+from keyproxy.clinic.encounter import Encounter, PatientUnavailableError
 from keyproxy.clinic.ledger import Ledger, Row
 from keyproxy.clinic.refusal import PATIENT_UNAVAILABLE, Refusal
 from keyproxy.consult.library import Library, SealedTask
@@ -61,7 +61,7 @@ class Session:
     ledger: Ledger
     steps_of_keys: dict[str, int] = field(default_factory=dict)
     last_digest: str | None = None
-    words: Words | None = None
+    words: Words = lambda _: ("", "")  # of the run that is under way
 
     def take(self, act: Act) -> None:
         """The ledger holds one step more."""
@@ -194,12 +194,12 @@ class Sessions:
 
     def _session(self, task: SealedTask, acts: tuple[Act, ...]) -> Session:
         ledger = Ledger(lambda: self._random_bytes(16).hex(), lambda _line: None, read_rows(acts))
-        session: Session
 
-        def converse(question: Question, rows: list[Row]) -> dict[str, Any]:
-            return patient_of(task.task, session.words)(question, rows)
+        def words(messages: list[dict[str, str]]) -> tuple[str, str]:
+            return session.words(messages)
 
-        encounter = open_consultation(task.task, task.clinical_db, task.findings, ledger=ledger, converse=converse)
+        patient = patient_of(task.task, None if self._rules else words)
+        encounter = open_consultation(task.task, task.clinical_db, task.findings, ledger=ledger, converse=patient)
         encounter.steps = len(acts)
         session = Session(task, encounter, ledger)
         for act in acts:
@@ -233,7 +233,7 @@ class Sessions:
         encounter, step = session.encounter, session.encounter.steps
 
         def play(ask: Words) -> dict[str, Any] | Refusal:
-            session.words = None if self._rules else ask
+            session.words = ask
             encounter.steps = step
             return encounter.act(asked.tool, asked.arguments)
 
