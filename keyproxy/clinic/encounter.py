@@ -60,16 +60,21 @@ class Encounter:
         return bool(rows) and rows[-1].kind == DIAGNOSIS
 
     def act(self, tool: str, arguments: Any) -> dict[str, Any] | Refusal:
-        """Do one act, or say why not. Every act that finds the consultation open is a step, good or bad."""
+        """Do one act, or say why not. Every act that finds the consultation open is a step, good or bad.
+
+        At the cap a diagnosis that is refused is none: there would be no end of them.
+        """
         if self.closed:
             code = refusal.ALREADY_DIAGNOSED if tool == DIAGNOSE else refusal.CONSULTATION_CLOSED
             return Refusal(code, "the diagnosis is recorded and the consultation closed")
-        if tool != DIAGNOSE and self.max_steps is not None and self.steps >= self.max_steps:
+        is_last = self.max_steps is not None and self.steps >= self.max_steps
+        if is_last and tool != DIAGNOSE:
             return Refusal(refusal.STEP_LIMIT, f"all {self.max_steps} steps are used; only the diagnosis is left")
         self.steps += 1
         try:
             return visible(self._accepted(tool, arguments))
         except RefusalError as refused:
+            self.steps -= is_last
             return refused.refusal
         except PatientUnavailableError as fault:
             return Refusal(refusal.PATIENT_UNAVAILABLE, str(fault) or "the patient cannot be reached")

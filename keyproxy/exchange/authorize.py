@@ -5,7 +5,7 @@ are core/policy's. Called by the journey.
 """
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from keyproxy.core import budget, strict_json
 from keyproxy.core.exchange import Authenticated, Authorized, Body, Outbound
@@ -32,6 +32,14 @@ async def authorize(
         async with _ONE_AT_A_TIME:
             return await asyncio.to_thread(_authorize, authenticated, raw, prices, refuse_model_mismatch)
     return _authorize(authenticated, raw, prices, refuse_model_mismatch)
+
+
+async def parsed(raw: bytes) -> dict[str, Any] | Deny:
+    """A body as strict JSON, for who has no more to ask of it; a long one is read off the loop as well."""
+    if len(raw) <= OFF_LOOP_BYTES:
+        return strict_json.parse(raw)
+    async with _ONE_AT_A_TIME:
+        return await asyncio.to_thread(strict_json.parse, raw)
 
 
 def _authorize(

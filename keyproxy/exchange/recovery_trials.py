@@ -9,6 +9,7 @@ record.
     close           the trial is closed, with the receipt that the record's payload gives
     consultation    the trial is bound to the content of its task
     verdict         the trial has its one verdict, in the record's numbers
+    a step          it is noted as recorded; one that the ledger does not hold is lost, and its trial with it
 
 Called by recovery, inside its transaction, with the records in their order.
 """
@@ -22,7 +23,8 @@ from keyproxy.core.grant import Grant
 from keyproxy.core.moment import from_rfc3339
 from keyproxy.store import Store
 
-KINDS = {"mint", "revoke", "verification", "close", "consultation", "verdict"}
+STEPS = {"turn", "tool_call", "diagnosis"}
+KINDS = {"mint", "revoke", "verification", "close", "consultation", "verdict"} | STEPS
 
 
 def repair(
@@ -32,6 +34,8 @@ def repair(
     data = entry.data
     if entry.kind == "mint":
         return _minted(entry, store, random_bytes)
+    if entry.kind in STEPS:
+        return store.find_act(data["trial"], data["step"], entry.kind, json.dumps(data), entry.seq)
     if entry.kind == "verification":
         return store.verify_trial(data["trial"])
     if entry.kind == "close":
