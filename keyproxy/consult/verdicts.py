@@ -50,10 +50,9 @@ class Verdicts:
         *,
         rules: bool,
         make_id: Callable[[], str],
-        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._desk, self._journey, self._sessions = desk, journey, sessions
-        self._rules, self._make_id, self._random_bytes = rules, make_id, random_bytes
+        self._rules, self._make_id = rules, make_id
 
     async def give(self, known: Authenticated, mode: str) -> dict[str, float] | Deny:
         """The numbers, as many as the enrolment lets be told. Raises AuditError or StoreError."""
@@ -80,7 +79,7 @@ class Verdicts:
         self, known: Authenticated, task: SealedTask, found: Consultation, mode: str
     ) -> dict[str, float] | Deny:
         model = None if self._rules or mode == DIAGNOSIS_ONLY else Model(self._journey, known, self._make_id)
-        judge = None if mode == DIAGNOSIS_ONLY else Judge(_call(model), lambda: self._random_bytes(16).hex())
+        judge = None if mode == DIAGNOSIS_ONLY else Judge(_call(model))
         lines = [row.line() for row in read_rows(found.acts)]
         work = asyncio.get_running_loop().run_in_executor(
             self._sessions.threads, score, task.scoring, lines, mode, judge

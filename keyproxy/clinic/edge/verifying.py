@@ -88,7 +88,7 @@ def _verdict(
 ) -> Verdict:
     if mode == DIAGNOSIS_ONLY:
         return reward(gates, None, mode)
-    judge = Judge(judge_call(endpoint), lambda: secrets.token_hex(16))
+    judge = Judge(judge_call(endpoint))
     return reward(gates, judge.must_ask(scoring, transcript.rows), mode)
 
 
