@@ -9,6 +9,7 @@ record.
     close           the trial is closed, with the receipt that the record's payload gives
     consultation    the trial is bound to the content of its task
     verdict         the trial has its one verdict, in the record's numbers
+    prompt          a task's role may be told what was registered last
 
 Called by recovery, inside its transaction, with the records in their order.
 """
@@ -20,9 +21,11 @@ from keyproxy.core.chain import Record as ChainRecord
 from keyproxy.core.enrolment import Trial, TrialState
 from keyproxy.core.grant import Grant
 from keyproxy.core.moment import from_rfc3339
+from keyproxy.core.prompts import Prompts
+from keyproxy.core.token import Role
 from keyproxy.store import Store
 
-KINDS = {"mint", "revoke", "verification", "close", "consultation", "verdict"}
+KINDS = {"mint", "revoke", "verification", "close", "consultation", "verdict", "prompt"}
 
 
 def repair(
@@ -38,6 +41,8 @@ def repair(
         return store.close_trial(data["trial"], seal(data["payload"]))
     if entry.kind == "consultation":
         return store.begin_consultation(data["trial"], data["task_digest"])
+    if entry.kind == "prompt":
+        return store.register(data["task"], Role(data["role"]), Prompts.from_wire(data))
     if entry.kind == "verdict":
         rewards = {name: float(number) for name, number in data["numbers"].items()}
         return store.keep_verdict(data["trial"], data["reward_mode"], json.dumps({"rewards": rewards, "details": {}}))
