@@ -49,10 +49,9 @@ class Verdicts:
         *,
         rules: bool,
         make_id: Callable[[], str],
-        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._desk, self._journey, self._sessions = desk, journey, sessions
-        self._rules, self._make_id, self._random_bytes = rules, make_id, random_bytes
+        self._rules, self._make_id = rules, make_id
 
     async def give(self, known: Authenticated, mode: str) -> dict[str, float] | Deny:
         """The numbers, as many as the enrolment lets be told. Raises AuditError or StoreError."""
@@ -83,7 +82,7 @@ class Verdicts:
         model = Model(self._journey, known, self._make_id)
 
         def play(ask: Call) -> Verdict:
-            judge = Judge(scripted if self._rules else ask, lambda: self._random_bytes(16).hex())
+            judge = Judge(scripted if self._rules else ask)
             return score(task.scoring, lines, mode, None if mode == DIAGNOSIS_ONLY else judge)
 
         try:
@@ -91,7 +90,7 @@ class Verdicts:
         except JudgeUnavailableError:
             if not (model.is_spent and model.answered):  # a budget that bears no call at all is the organiser's
                 return Deny("judge_unavailable", retry_after_seconds=1)
-            verdict = score(task.scoring, lines, mode, _NoJudge(scripted, str))
+            verdict = score(task.scoring, lines, mode, _NoJudge(scripted))
         await self._keep(known, mode, verdict)
         return self._told(known, verdict.rewards)
 

@@ -31,6 +31,8 @@ _PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 20.0
 _ANSWER_MAX_BYTES: Final = 2 * 1024 * 1024
 _TOO_LONG: Final = frozenset({"context_length_exceeded", "string_above_max_length"})
+# A gateway that binds the words knows every one of a true consultation: it is these that it refuses, not the token.
+_NOT_AS_BOUND: Final = "prompt_not_allowed"
 _POLICY: Final = frozenset({"content_filter", "content_policy_violation"})
 
 
@@ -129,6 +131,8 @@ def _refused(answer: Answer) -> tuple[str, str]:
     shown = f"status {status}" + (f" {code}" if code else "")
     if code in _POLICY:
         return "", "content_filter"
+    if code == _NOT_AS_BOUND:
+        raise ChatFaultError(REJECTED, shown)
     if status in {401, 403}:
         raise ChatFaultError(UNAUTHORIZED, shown)
     if status == 413 or code in _TOO_LONG:

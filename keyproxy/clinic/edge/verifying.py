@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -89,7 +88,7 @@ def _verdict(
 ) -> Verdict:
     if mode == DIAGNOSIS_ONLY:
         return reward(gates, None, mode)
-    judge = Judge(judge_call(endpoint), lambda: secrets.token_hex(16))
+    judge = Judge(judge_call(endpoint))
     return reward(gates, judge.must_ask(scoring, transcript.rows), mode)
 
 
