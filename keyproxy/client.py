@@ -19,6 +19,7 @@ control plane with `Authorization: Bearer ADMIN_TOKEN`. Every refusal is
     GET  /v1/enrolments/{id}      200  enrolment
     POST /v1/enrolments/{id}/revoke  200  enrolment, once its end and its tokens' end are durable
     POST /v1/trials/{trial}/close 200  {receipt}, also where the trial's enrolment is at its end
+    POST /v1/prompts              200  {task, role, systems, items, answers, transcripts}, digests in hex
     GET  /v1/status               200  {version, uptime_seconds, listeners, upstream, model, ready, in_flight, audit}
     POST /v1/checkpoint           200  {seq, head}
 
@@ -178,6 +179,10 @@ class ControlClient:
         """The receipt of a trial, which is closed with this if it was not."""
         receipt: dict[str, Any] = self._call("POST", f"/v1/trials/{quote(trial, safe='')}/close")["receipt"]
         return receipt
+
+    def register(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Say by digests what a task's patient or judge may be told; once this returns, that is durable."""
+        return self._call("POST", "/v1/prompts", spec)
 
     def status(self) -> dict[str, Any]:
         return self._call("GET", "/v1/status")

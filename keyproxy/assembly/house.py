@@ -157,7 +157,6 @@ async def open_house(
         library = Library(settings.task_folders)
         library.reload()
         consult = furnish(library, journey, settings.sealed, make_id=new_exchange_id, random_bytes=os.urandom)
-        stack.callback(consult.sessions.close)
         trials = _trials(settings, state, signer, journey, consult)
         listeners = Listeners(settings, journey, trials, consult)
         house = House(settings, custody, recovered, dropped_bytes, journey, turnstile, listeners, library)

@@ -6,7 +6,6 @@ transcripts and the counting are the data set's, the protocol is the engine's.
 
 import argparse
 import os
-import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -43,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     endpoint = _endpoint() if arguments.judge == "env" else None
     calibration = load_calibration()
-    judge = Judge(judge_call(endpoint), lambda: secrets.token_hex(16))
+    judge = Judge(judge_call(endpoint))
     at_once = 1 if endpoint is None else arguments.at_once
     try:
         results = list(_shown(judged(calibration, judge, at_once=at_once), len(calibration.pair)))

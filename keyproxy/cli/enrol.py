@@ -59,7 +59,8 @@ def _add_issue(verbs: "Subparsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--prompt",
         choices=("open", "bound", "sealed"),
-        help="what requests of its trials may hold; default: open; sealed needs the tasks in serve's --tasks",
+        help="what requests of its trials may hold; default: open; sealed needs the tasks in serve's --tasks, "
+        "bound their prompts registered",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--raw", action="store_true", help="print the token alone")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from keyproxy import __version__
-from keyproxy.cli import audit, config, consult, demo, doctor, enrol, receipt, serve, tasks, token
+from keyproxy.cli import audit, config, consult, demo, doctor, enrol, prompt, receipt, serve, tasks, token
 from keyproxy.errors import EXIT_UNAVAILABLE, KeyproxyError
 
 _EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells say it
@@ -61,6 +61,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"keyproxy {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, demo, token, enrol, audit, receipt, tasks, consult, config, doctor):
+    for command in (serve, demo, token, enrol, prompt, audit, receipt, tasks, consult, config, doctor):
         command.add_parser(subparsers)
     return parser

@@ -99,6 +99,9 @@ def _print(path: Path, result: "Predicate | Finding") -> None:
             f"  reward {verdict['reward']} ({verdict['reward_mode']}); turns {counts['turns']}, "
             f"tool calls {counts['tool_calls']}, fallback replies {counts['fallback_replies']}"
         )
+    if result["counts"].get("foreign_turns") is not None:
+        counts = result["counts"]
+        print(f"  turns {counts['turns']}, of which {counts['foreign_turns']} with an answer from elsewhere")
     record = result["record"]
     print(f"  records {record['first_seq']} to {record['last_seq']}, head {record['head_after']}")
     if result["alarms"]:

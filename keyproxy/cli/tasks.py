@@ -1,4 +1,4 @@
-"""`keyproxy tasks`: build, check, list and show the data set's cases; `calibrate` is in `calibration`.
+"""`keyproxy tasks`: build, check, export, list and show the data set's cases; `calibrate` is in `calibration`.
 
 Owns the flags and how findings are printed. What a case must be is the data set's
 business; this command only walks over the folders and reports.
@@ -42,6 +42,13 @@ def add_parser(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     calibration.add_verb(verbs)
     build = _verb(verbs, "build", "render every task, registry.json and splits/ from the cases", some=False)
     build.set_defaults(run=_build)
+    export = _verb(
+        verbs, "export", "write a data set that holds nothing of the cases, for a gateway that holds them", some=False
+    )
+    export.set_defaults(run=_export)
+    export.add_argument(
+        "--sealed", type=Path, required=True, metavar="DIR", help="where to write it; a folder that is not there yet"
+    )
 
 
 def _verb(
@@ -113,6 +120,27 @@ def _build(arguments: argparse.Namespace) -> int:
     for change in changes:
         print(f"{'removed' if change.kind == 'stale' else 'wrote'} {change.path}")
     print(f"{len(changes)} files changed")
+    return EXIT_OK
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from keyproxy.dataset.export import leaks, sealed_files, write
+
+    folder: Path = arguments.sealed
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there already; an export goes into a folder of its own")
+    try:
+        files = sealed_files(arguments.root)
+        found = leaks(files, arguments.root)
+    except CaseError as error:
+        raise ConfigError(str(error)) from error
+    for leak in found:
+        print(f"{leak.path} holds {leak.secret!r} of {leak.task_id}")
+    if found:
+        print("nothing was written")
+        return EXIT_FINDING
+    write(folder, files)
+    print(f"{len(files)} files, none of which holds anything of a case")
     return EXIT_OK
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .menu import Menu
-from .schema import accept, refuse
+from .schema import accept, escape, refuse
 
 
 def compute(menu: Menu, score: str, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def compute(menu: Menu, score: str, inputs: dict[str, Any]) -> dict[str, Any]:
             refuse(f"/inputs/{name}", f"is required by {score}")
     for name in inputs:
         if name not in entry["inputs"]:
-            refuse(f"/inputs/{name}", f"is no input of {score}; its inputs are {sorted(entry['inputs'])}")
+            refuse(f"/inputs/{escape(name)}", f"is no input of {score}; its inputs are {sorted(entry['inputs'])}")
     total = sum(_points(menu, name, rule, inputs[name]) for name, rule in entry["inputs"].items())
     return {"score": entry["name"], "value": total, "source": entry["source"]}
 

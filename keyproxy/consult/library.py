@@ -6,7 +6,7 @@ told to anybody but the engine. Called by the assembly; sessions look tasks up.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -59,6 +59,9 @@ class Library:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    def __iter__(self) -> Iterator[SealedTask]:
+        return iter(self._tasks.values())
 
     def reload(self) -> None:
         """Read all of it again; what was known stays known to the trials that began with it.

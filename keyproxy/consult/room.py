@@ -35,7 +35,5 @@ def furnish(
     sessions = Sessions(
         journey.desk, journey, library, rules=players.patient == "rules", make_id=make_id, random_bytes=random_bytes
     )
-    verdicts = Verdicts(
-        journey.desk, journey, sessions, rules=players.judge == "rules", make_id=make_id, random_bytes=random_bytes
-    )
+    verdicts = Verdicts(journey.desk, journey, sessions, rules=players.judge == "rules", make_id=make_id)
     return ConsultRoom(library, sessions, verdicts)

@@ -6,20 +6,20 @@ cannot be reached is no verdict, and may be asked again. Called by the gateway's
 calls with a judge's token, which exists only once the patient's part is over.
 """
 
-import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from keyproxy import clinic
 from keyproxy.clinic.consultation import score
 from keyproxy.clinic.judge import Call, Judge, JudgeUnavailableError, UnjudgedError
-from keyproxy.clinic.judging import Request
+from keyproxy.clinic.judging import Request, items_of
+from keyproxy.clinic.ledger import Row
 from keyproxy.clinic.scripted_judge import scripted
-from keyproxy.clinic.verdict import DIAGNOSIS_ONLY, Verdict
+from keyproxy.clinic.verdict import DIAGNOSIS_ONLY, MustAsk, Verdict
 from keyproxy.consult.library import SealedTask
 from keyproxy.consult.rows import read_rows
 from keyproxy.consult.sessions import Sessions
@@ -36,7 +36,6 @@ _VERDICT_TOKENS: Final = 200
 _FINDING_TOKENS: Final = 200
 _GATES: Final = ("reward", "diagnosis", "required_tools", "parameterised_actions", "must_ask")
 _OTHER_MODE: Final = Deny("trial_state", "This trial has its verdict, in another reward mode.", "reward_mode")
-_NO_TASK: Final = Deny("trial_state", "This gateway does not hold the trial's task as it was when the trial began.")
 
 
 class Verdicts:
@@ -50,10 +49,9 @@ class Verdicts:
         *,
         rules: bool,
         make_id: Callable[[], str],
-        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._desk, self._journey, self._sessions = desk, journey, sessions
-        self._rules, self._make_id, self._random_bytes = rules, make_id, random_bytes
+        self._rules, self._make_id = rules, make_id
 
     async def give(self, known: Authenticated, mode: str) -> dict[str, float] | Deny:
         """The numbers, as many as the enrolment lets be told. Raises AuditError or StoreError."""
@@ -64,11 +62,12 @@ class Verdicts:
             if isinstance(found, Deny):
                 return found
             if found.verdict is not None:
+                self._journey.uncharged.take(known.grant.token_id)
                 given_mode, text = found.verdict
                 return _OTHER_MODE if given_mode != mode else self._told(known, json.loads(text)["rewards"])
-            task = self._sessions.library.of_digest(found.task_digest)
-            if task is None:
-                return _NO_TASK
+            task = self._sessions.task_of(found)
+            if isinstance(task, Deny):
+                return task
             return await self._judge(known, task, found, mode)
 
     async def _begun(self, known: Authenticated) -> Consultation | Deny:
@@ -79,21 +78,19 @@ class Verdicts:
     async def _judge(
         self, known: Authenticated, task: SealedTask, found: Consultation, mode: str
     ) -> dict[str, float] | Deny:
-        model = None if self._rules or mode == DIAGNOSIS_ONLY else Model(self._journey, known, self._make_id)
-        judge = None if mode == DIAGNOSIS_ONLY else Judge(_call(model), lambda: self._random_bytes(16).hex())
         lines = [row.line() for row in read_rows(found.acts)]
-        work = asyncio.get_running_loop().run_in_executor(
-            self._sessions.threads, score, task.scoring, lines, mode, judge
-        )
+        model = Model(self._journey, known, self._make_id)
+
+        def play(ask: Call) -> Verdict:
+            judge = Judge(scripted if self._rules else ask)
+            return score(task.scoring, lines, mode, None if mode == DIAGNOSIS_ONLY else judge)
+
         try:
-            verdict = await asyncio.shield(work)
+            verdict = await self._sessions.stage.rehearse(play, partial(_finding, model), is_long=True)
         except JudgeUnavailableError:
-            return Deny("judge_unavailable", retry_after_seconds=1)
-        except asyncio.CancelledError:
-            if model is not None:
-                model.abandon()
-            await asyncio.wait([work])
-            raise
+            if not (model.is_spent and model.answered):  # a budget that bears no call at all is the organiser's
+                return Deny("judge_unavailable", retry_after_seconds=1)
+            verdict = score(task.scoring, lines, mode, _NoJudge(scripted))
         await self._keep(known, mode, verdict)
         return self._told(known, verdict.rewards)
 
@@ -124,21 +121,25 @@ class Verdicts:
         return {name: rewards[name] for name in names if name in rewards}
 
 
-def _call(model: Model | None) -> Call:
-    """What the judge calls; without a model the scripted one."""
-    if model is None:
-        return scripted
+class _NoJudge(Judge):
+    """Where this transcript took more calls than the judge's budget bears: what only it could pass is not passed.
 
-    def call(request: Request) -> str:
-        wish = Wish(_VERDICT_TOKENS + _FINDING_TOKENS * len(request.items), request.schema)
-        try:
-            return model.complete(request.messages, wish)[0]
-        except NoAnswerError as fault:
-            if fault.may_be_the_words:
-                raise UnjudgedError(str(fault), again=fault.again) from fault
-            raise JudgeUnavailableError(f"the judge cannot be reached ({fault})") from fault
+    No other verdict will ever come of the trial, and whoever could bring that about by its words would gain by it.
+    """
 
-    return call
+    def must_ask(self, scoring: dict[str, Any], rows: Sequence[Row]) -> MustAsk:  # noqa: ARG002
+        return MustAsk(dict.fromkeys((item.id for item in items_of(scoring)), None), judge_tamper=True)
+
+
+async def _finding(model: Model, request: Request) -> str:
+    wish = Wish(_VERDICT_TOKENS + _FINDING_TOKENS * len(request.items), request.schema)
+    try:
+        text, _ = await model.complete(request.messages, wish)
+    except NoAnswerError as fault:
+        if fault.may_be_the_words:
+            raise UnjudgedError(str(fault), again=fault.again) from fault
+        raise JudgeUnavailableError(f"the judge cannot be reached ({fault})") from fault
+    return text
 
 
 @lru_cache(maxsize=1)

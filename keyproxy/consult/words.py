@@ -1,15 +1,13 @@
 """Model calls that the host makes for a trial: its patient's words, its judge's findings.
 
 Owns the request, the repeats and the classes of faults; each call is an exchange of
-its own, with the trial's token, budget and record. The engine waits in a thread of its
-own while the call runs in the loop. Called by sessions and verdicts.
+its own, with the trial's token, budget and record. Called by sessions and verdicts.
 """
 
 import asyncio
 import json
 import random
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,7 +25,6 @@ _BUDGET: Final = "insufficient_quota"
 # What no words of anybody can bring about: the gateway or the provider is at its end.
 _OURS: Final = frozenset(
     {
-        _BUDGET,
         "invalid_api_key",
         "rate_limit_exceeded",
         "upstream_unavailable",
@@ -46,7 +43,6 @@ class NoAnswerError(Exception):
         super().__init__(code or "no usable answer")
         self.may_be_the_words = code not in _OURS
         self.again = not final
-        self.is_budget = code == _BUDGET
 
 
 class _Whole:
@@ -67,7 +63,10 @@ class Wish:
 
 
 class Model:
-    """The model of one trial's token, for the length of one act. `make_id` names each exchange."""
+    """The model of one trial's token, for the length of one act. `make_id` names each exchange.
+
+    `answered` counts its answers; `is_spent`: a call was refused because the trial's own budget does not bear it.
+    """
 
     def __init__(
         self,
@@ -77,31 +76,24 @@ class Model:
         *,
         pause: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
+        self.answered, self.is_spent = 0, False
         self._journey, self._make_id, self._pause = journey, make_id, pause
-        self._loop = asyncio.get_running_loop()
         # The words are the host's own, made from a script that the client never sees: no mode bounds them.
         self._authenticated = replace(authenticated, grant=replace(authenticated.grant, prompt_mode=PromptMode.OPEN))
-        self._running: Future[tuple[str, str]] | None = None
 
-    def complete(self, messages: list[dict[str, str]], wish: Wish) -> tuple[str, str]:
-        """The text and why it ended. For the engine's thread; raises NoAnswerError."""
-        self._running = asyncio.run_coroutine_threadsafe(self._complete(messages, wish), self._loop)
-        return self._running.result()
-
-    def abandon(self) -> None:
-        """Nobody waits for the act any more: end its call, and with it the engine's thread."""
-        if self._running is not None:
-            self._running.cancel()
-
-    async def _complete(self, messages: list[dict[str, str]], wish: Wish) -> tuple[str, str]:
+    async def complete(self, messages: list[dict[str, str]], wish: Wish) -> tuple[str, str]:
+        """The text and why it ended. Raises NoAnswerError."""
         body = self._body(messages, wish)
         for attempt in range(1, ATTEMPTS + 1):
-            reply = await self._exchange(body)
+            # A task of its own: the end of a trial cuts it, and what waits for it, each once.
+            reply = await asyncio.create_task(self._exchange(body))
             if reply.status == 200:
                 answer = _answer(reply)
                 if answer is not None:
+                    self.answered += 1
                     return answer
             code = _code(reply)
+            self.is_spent = self.is_spent or reply.refused == _BUDGET
             if code in _POLICY:
                 return "", "content_filter"
             seconds, final = _wait_seconds(reply, attempt), _is_final(reply, code)
@@ -144,7 +136,12 @@ def _answer(reply: Reply) -> tuple[str, str] | None:
         return None
     if refused:
         return "", "content_filter"
-    return text if isinstance(text, str) else "", reason if isinstance(reason, str) else ""
+    return _sound(text) if isinstance(text, str) else "", reason if isinstance(reason, str) else ""
+
+
+def _sound(text: str) -> str:
+    """Half of a surrogate pair is no text: it could be neither hashed nor sent."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _code(reply: Reply) -> str:

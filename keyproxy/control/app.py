@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from keyproxy.control import enrolling, minting, states
+from keyproxy.control import enrolling, minting, registering, states
 from keyproxy.control.replies import refusal, without_banner
 from keyproxy.core import strict_json, token
 from keyproxy.core.moment import rfc3339
@@ -65,6 +65,7 @@ class ControlPlane:
                 web.get("/v1/enrolments/{id}", self.enrolment, allow_head=False),
                 web.post("/v1/enrolments/{id}/revoke", self.revoke_enrolment),
                 web.post("/v1/trials/{trial}/close", self.close_trial),
+                web.post("/v1/prompts", self.register),
                 web.get("/v1/status", self.status, allow_head=False),
                 web.post("/v1/checkpoint", self.checkpoint),
             ]
@@ -108,10 +109,19 @@ class ControlPlane:
         """201 with the enrolment token, once; the record holds the enrolment before this answers."""
         terms = self._terms()
         asked = enrolling.read(await _json(request), terms)
+        if asked.prompt == "bound":
+            registering.refuse(await self._desk.ask(lambda store: store.first_unregistered(asked.tasks)))
         text, made = await self._registry.enrol(
             lambda enrolment_id: enrolling.to_enrolment(asked, terms, enrolment_id, self._now_us())
         )
         return web.json_response({"token": text, **made.to_wire()}, status=201)
+
+    async def register(self, request: web.Request) -> web.Response:
+        """200 with what is registered now for a task's role; the record holds it before this answers."""
+        asked = registering.read(await _json(request))
+        role, prompts = Role(asked.role), registering.to_prompts(asked)
+        await self._registry.register(asked.task, role, prompts)
+        return web.json_response({"task": asked.task, "role": asked.role, **prompts.to_wire()})
 
     async def enrolments(self, request: web.Request) -> web.Response:
         everything, now_us = request.query.get("all") == "1", self._now_us()

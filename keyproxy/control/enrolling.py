@@ -48,8 +48,6 @@ def read(body: Any, terms: Terms) -> EnrolRequest:
     request = validated(EnrolRequest, body)
     if len(set(request.tasks)) != len(request.tasks):
         raise RefusedError("must name each task once", "tasks")
-    if request.prompt == "bound":
-        raise RefusedError("prompt mode bound is not built yet; use open or sealed", "prompt")
     if request.prompt == "sealed":
         unknown = [task for task in request.tasks if not terms.holds(task)]
         if unknown:

@@ -14,6 +14,7 @@ from keyproxy.core.budget import Charge, Need
 from keyproxy.core.enrolment import Enrolment
 from keyproxy.core.grant import Grant
 from keyproxy.core.pricing import Price
+from keyproxy.core.turns import Claim
 from keyproxy.core.usage import Usage
 from keyproxy.core.value import value
 
@@ -94,7 +95,8 @@ class Authorized:
     """The request may be made, budget permitting.
 
     `client_digest` and `idempotency_digest` are HMACs (hex, under the trial's key) of
-    the client's bytes and of its Idempotency-Key: how a repeat is recognised.
+    the client's bytes and of its Idempotency-Key: how a repeat is recognised. `claim` is
+    there where the prompt is bound.
     """
 
     inbound: Inbound
@@ -105,11 +107,15 @@ class Authorized:
     idempotency_digest: str | None
     need: Need
     price: Price | None
+    claim: Claim | None = None
 
 
 @value
 class Admitted:
-    """Reserved in the ledger, and the intent is in the record: it may leave."""
+    """Reserved in the ledger, and the intent is in the record: it may leave.
+
+    `wants_words` where the trial's history needs the answer's words, as a digest.
+    """
 
     inbound: Inbound
     grant: Grant
@@ -120,6 +126,7 @@ class Admitted:
     stream: bool
     strip_usage: bool
     intent_seq: int
+    wants_words: bool = False
 
 
 class Ending(StrEnum):
@@ -152,7 +159,8 @@ class Completed:
     """What was observed. `reached` tells whether a byte of the request may have reached the provider.
 
     `status` is the provider's last one; `body` is the answer in full, where bodies are
-    kept. `alarms` are the codes of what the operator must see.
+    kept. `alarms` are the codes of what the operator must see. `answer_digest` is of a
+    whole answer's words, where they were wanted.
     """
 
     admitted: Admitted
@@ -170,6 +178,7 @@ class Completed:
     duration_us: int
     alarms: tuple[str, ...] = ()
     body: bytes | None = None
+    answer_digest: str | None = None
 
 
 @value

@@ -54,6 +54,8 @@ class Tally:
     task: Mapping[str, Any] | None = None
     steps: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
+    bound_turns: set[int] = field(default_factory=set)
+    foreign_turns: set[int] = field(default_factory=set)
     _streams: set[str] = field(default_factory=set)
 
     def take(self, line: Line) -> None:  # noqa: C901  one arm a kind of record
@@ -75,6 +77,9 @@ class Tally:
             case "intent":
                 self.models_asked.add(data["model"])
                 self._streams |= {data["request_id"]} if data["stream"] else set()
+                if prompt := data.get("prompt"):
+                    self.bound_turns |= {prompt["turn"]} - {None}
+                    self.foreign_turns |= set(prompt["foreign_turns"])
             case "outcome":
                 self._take_outcome(data)
             case "replay":
@@ -130,7 +135,6 @@ def statement(
             "replayed_answers": counts["replayed"],
             "broken_streams": counts["broken_streams"],
             **_consulted(tally),
-            "foreign_turns": None,
         },
         "endings": dict(tally.endings),
         "alarms": dict(tally.alarms),
@@ -162,9 +166,10 @@ def subject_of(predicate: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _consulted(tally: Tally) -> dict[str, int | None]:
-    """What a sealed consultation counted; None where the trial had none."""
+    """What a consultation counted, as far as it came this way: all of a sealed one, the talk of a bound one."""
     if tally.task is None:
-        return dict.fromkeys(("steps", "turns", "tool_calls", "guard_rejections", "fallback_replies", "void_replies"))
+        names = ("steps", "turns", "tool_calls", "guard_rejections", "fallback_replies", "void_replies")
+        return {**dict.fromkeys(names), **_talked(tally)}
     rows = [step for step in tally.steps.values() if step["leaf"] is not None]
     turns = [step for step in rows if step["kind"] == "turn"]
     return {
@@ -174,7 +179,15 @@ def _consulted(tally: Tally) -> dict[str, int | None]:
         "guard_rejections": sum(len(turn["guards"]) for turn in turns),
         "fallback_replies": sum(turn["source"] == "fallback" for turn in turns),
         "void_replies": sum(turn["counts_to_void"] for turn in turns),
+        "foreign_turns": None,
     }
+
+
+def _talked(tally: Tally) -> dict[str, int | None]:
+    """Turns, and those whose answer in a history was not ours; None where no prompt was bound."""
+    if not any(grant["prompt_mode"] == "bound" for grant in tally.grants.values()):
+        return {"foreign_turns": None}
+    return {"turns": len(tally.bound_turns), "foreign_turns": len(tally.foreign_turns)}
 
 
 def _transcript(tally: Tally) -> dict[str, Any] | None:

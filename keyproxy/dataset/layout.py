@@ -16,8 +16,8 @@ from keyproxy import clinic
 from keyproxy.errors import ConfigError
 
 Documents = Mapping[str, Mapping[str, Any]]
-_TEMPLATES: Final = Path(__file__).with_name("container")
-_ENGINE: Final = Path(clinic.__file__).parent
+TEMPLATES: Final = Path(__file__).with_name("container")
+ENGINE: Final = Path(clinic.__file__).parent
 _PLACES: Final = {
     "task": "environment/task.json",
     "clinical_db": "environment/clinical_db.json",
@@ -58,21 +58,22 @@ def lay_out(task_dir: Path, documents: Documents) -> None:
 @lru_cache(maxsize=1)
 def _common_files() -> dict[str, File]:
     """What has the same bytes in every task."""
-    found = {path.relative_to(_TEMPLATES).as_posix(): _read(path) for path in _files_of(_TEMPLATES)}
-    for path in _files_of(_ENGINE):
+    found = {path.relative_to(TEMPLATES).as_posix(): read(path) for path in files_of(TEMPLATES)}
+    for path in files_of(ENGINE):
         for place in _ENGINE_PLACES:
-            found[f"{place}/{path.relative_to(_ENGINE).as_posix()}"] = _read(path)
+            found[f"{place}/{path.relative_to(ENGINE).as_posix()}"] = read(path)
     return found
 
 
-def _files_of(folder: Path) -> Iterator[Path]:
+def files_of(folder: Path) -> Iterator[Path]:
+    """Every file of this package's below a folder, in order."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path
 
 
-def _read(path: Path) -> File:
-    """The mode is by name: a wheel keeps none."""
+def read(path: Path) -> File:
+    """One of this package's files; its mode is by name, for a wheel keeps none."""
     return File(path.read_bytes(), executable=path.suffix == ".sh")
 
 

@@ -19,7 +19,6 @@ from keyproxy.clinic.verdict import DIAGNOSIS_ONLY, OUTCOME, Verdict
 from keyproxy.dataset.documents import Documents
 
 GATES: Final = ("diagnosis", "required_tools", "parameterised_actions", "must_ask")
-_FENCE: Final = "f" * 32
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Played:
 
     def verdict(self, mode: str = OUTCOME) -> Verdict:
         """The verdict by rules alone."""
-        judge = None if mode == DIAGNOSIS_ONLY else Judge(scripted, lambda: _FENCE)
+        judge = None if mode == DIAGNOSIS_ONLY else Judge(scripted)
         return score(self.documents.scoring, [row.line() for row in self.rows], mode, judge)
 
     def gates(self) -> dict[str, bool]:

@@ -22,19 +22,19 @@ from keyproxy.dataset.layout import File, container_files
 DATASET: Final = "klinikebench"
 VERSION: Final = "1.1"
 ORIGIN: Final = "synthetic, not the published KlinikeBench v1.1"
-_TEMPLATES: Final = Path(__file__).with_name("templates")
+PAGES: Final = Path(__file__).with_name("templates")
 
 
 def task_files(case: Case, documents: Documents, digest: str) -> dict[str, File]:
     """The rendered files of one task, by their path below its folder."""
-    settings = (_TEMPLATES / "task.toml").read_text("utf-8")
+    settings = (PAGES / "task.toml").read_text("utf-8")
     filled = settings.format(
         name=f"{DATASET}/{case.task_id}", level=case.meta.level, origin=ORIGIN, version=VERSION, digest=digest
     )
     return {
         **container_files(documents.by_name()),
         "task.toml": File(filled.encode()),
-        "instruction.md": File((_TEMPLATES / "instruction.md").read_bytes()),
+        "instruction.md": File((PAGES / "instruction.md").read_bytes()),
         "solution/solve.sh": File(_solve(documents.oracle).encode(), executable=True),
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,12 +44,19 @@ def rendered(root: Path) -> dict[str, File]:
     cases = {case.task_id: (case, render_documents(case, catalogue())) for case in map(load_case, case_folders(root))}
     own = {task_id: pair for task_id, pair in cases.items() if pair[0].twin_of is None}
     digest = dataset_digest(documents for _, documents in own.values())
-    files = {"registry.json": File(registry(own, digest))}
-    for split in _SPLITS:
-        listed = [task_id for task_id in sorted(own) if load_plan().cases[task_id].split == split]
-        files[f"splits/{split}_task_ids.txt"] = File("".join(f"{task_id}\n" for task_id in listed).encode())
+    files = index(own, digest)
     for task_id, pair in cases.items():
         files.update(_placed(task_id, *pair, digest))
+    return files
+
+
+def index(task_ids: Iterable[str], digest: str) -> dict[str, File]:
+    """registry.json and splits/."""
+    listed = sorted(task_ids)
+    files = {"registry.json": File(registry(listed, digest))}
+    for split in _SPLITS:
+        chosen = [task_id for task_id in listed if load_plan().cases[task_id].split == split]
+        files[f"splits/{split}_task_ids.txt"] = File("".join(f"{task_id}\n" for task_id in chosen).encode())
     return files
 
 

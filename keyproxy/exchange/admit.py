@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from keyproxy.core.exchange import Admitted, Authorized
+from keyproxy.core.turns import PatientClaim
 from keyproxy.errors import Deny
 from keyproxy.exchange import record
 from keyproxy.exchange.books import Job
@@ -33,7 +34,7 @@ async def admit(
     answered = desk.submit(
         Job(
             bodies=((digest, authorized.outbound.body.look()),) if record_bodies else (),
-            reserve=Reservation(inbound.exchange_id, authorized.grant.token_id, authorized.need),
+            reserve=Reservation(inbound.exchange_id, authorized.grant.token_id, authorized.need, authorized.claim),
             after=record.intent(authorized, digest),
             orphaned=orphaned,
         )
@@ -58,4 +59,5 @@ def _admitted(authorized: Authorized, intent_seq: int) -> Admitted:
         stream=authorized.outbound.stream,
         strip_usage=authorized.outbound.strip_usage,
         intent_seq=intent_seq,
+        wants_words=isinstance(authorized.claim, PatientClaim),
     )

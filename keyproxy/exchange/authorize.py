@@ -5,12 +5,12 @@ are core/policy's. Called by the journey.
 """
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from keyproxy.core import budget, strict_json
 from keyproxy.core.exchange import Authenticated, Authorized, Body, Outbound
 from keyproxy.core.grant import Endpoint, PromptMode
-from keyproxy.core.policy import chat
+from keyproxy.core.policy import bound, chat
 from keyproxy.core.pricing import PriceTable
 from keyproxy.errors import Deny
 from keyproxy.exchange.record import keyed_digest
@@ -26,12 +26,20 @@ async def authorize(
     grant = authenticated.grant
     if Endpoint.CHAT_COMPLETIONS not in grant.endpoints:
         return Deny("endpoint_not_allowed")
-    if grant.prompt_mode is not PromptMode.OPEN:
-        return Deny("prompt_not_allowed", f"This gateway does not serve prompt mode {grant.prompt_mode} yet.")
+    if grant.prompt_mode is PromptMode.SEALED:
+        return Deny("prompt_not_allowed", "In prompt mode sealed the words to the model are the gateway's own.")
     if len(raw) > OFF_LOOP_BYTES:
         async with _ONE_AT_A_TIME:
             return await asyncio.to_thread(_authorize, authenticated, raw, prices, refuse_model_mismatch)
     return _authorize(authenticated, raw, prices, refuse_model_mismatch)
+
+
+async def parsed(raw: bytes) -> dict[str, Any] | Deny:
+    """A body as strict JSON, for who has no more to ask of it; a long one is read off the loop as well."""
+    if len(raw) <= OFF_LOOP_BYTES:
+        return strict_json.parse(raw)
+    async with _ONE_AT_A_TIME:
+        return await asyncio.to_thread(strict_json.parse, raw)
 
 
 def _authorize(
@@ -44,6 +52,10 @@ def _authorize(
     request = chat.authorize(body, grant, refuse_model_mismatch=refuse_model_mismatch)
     if isinstance(request, Deny):
         return request
+    is_bound = grant.prompt_mode is PromptMode.BOUND
+    claim = bound.read(body, grant, lambda text: keyed_digest(key, text.encode())) if is_bound else None
+    if isinstance(claim, Deny):
+        return claim
     price = prices.find(request.model)
     if price is None and grant.limits.microusd is not None:  # it had one when the grant was minted
         return Deny("model_not_allowed", "No price is known for this grant's model, and its budget is in money.")
@@ -65,4 +77,5 @@ def _authorize(
         idempotency_digest=inbound.idempotency_key and keyed_digest(key, inbound.idempotency_key.encode()),
         need=budget.need(outbound.body.size, outbound.message_count, outbound.output_tokens, price),
         price=price,
+        claim=claim,
     )

@@ -26,7 +26,7 @@ from keyproxy.audit.bodies import Bodies
 from keyproxy.audit.writer import Writer
 from keyproxy.core.budget import NOTHING
 from keyproxy.core.value import value
-from keyproxy.errors import AuditError, KeyproxyError, StoreError
+from keyproxy.errors import AuditError, Deny, KeyproxyError, StoreError
 from keyproxy.store import Reservation, Settlement, Store
 
 BACKLOG_RETRY_SECONDS: Final = 0.5
@@ -225,10 +225,12 @@ class Books:
             for job in settling + reserving:
                 job.fault = fault
             return
-        for job, denied in zip(reserving, answers, strict=True):
-            job.result = denied
-            if denied is not None:
+        for job, answer in zip(reserving, answers, strict=True):
+            job.result = answer
+            if isinstance(answer, Deny):
                 job.after = None
+            elif answer is not None and job.after is not None:  # what its prompt was found to be is known only now
+                job.after = Entry(job.after.kind, {**job.after.data, "prompt": answer.to_wire()})
 
     def _ask(self, job: Job, question: Callable[[Store], Any]) -> None:
         try:

@@ -101,4 +101,5 @@ class Course:
             duration_us=self.elapsed_us(),
             alarms=(*self.alarms, INVALID_USAGE) if tap.report.invalid else self.alarms,
             body=tap.copy_for_record(),
+            answer_digest=tap.answer_digest() if ending is Ending.COMPLETE else None,
         )

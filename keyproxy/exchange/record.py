@@ -11,6 +11,8 @@ from keyproxy.core.budget import Charge
 from keyproxy.core.enrolment import Enrolment, Trial
 from keyproxy.core.exchange import Authorized, Completed
 from keyproxy.core.grant import Grant
+from keyproxy.core.prompts import Prompts
+from keyproxy.core.token import Role
 from keyproxy.exchange.books import Entry
 
 
@@ -69,8 +71,14 @@ def intent(authorized: Authorized, request_digest: str) -> Entry:
         "idempotency_digest": authorized.idempotency_digest,
         "retry_count": inbound.retry_count,
         "need": {"requests": need.requests, "tokens": need.tokens, "microusd": need.microusd},
+        "prompt": None,
     }
     return Entry("intent", data)
+
+
+def prompt(task: str, role: Role, prompts: Prompts) -> Entry:
+    """What a role may be told, in digests; written before the registration is acknowledged."""
+    return Entry("prompt", {"task": task, "role": role.value, **prompts.to_wire()})
 
 
 def outcome(completed: Completed, charge: Charge) -> Entry:
@@ -102,6 +110,7 @@ def outcome(completed: Completed, charge: Charge) -> Entry:
         "upstream_request_id": completed.upstream_request_id,
         "response_bytes": completed.response_bytes,
         "response_digest": completed.response_digest,
+        "answer_digest": completed.answer_digest,
         "first_byte_us": completed.first_byte_us,
         "duration_us": completed.duration_us,
     }

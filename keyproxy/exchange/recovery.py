@@ -102,7 +102,12 @@ def _put_back(chain: _Chain, store: Store, applied_seq: int) -> None:
         if intent.seq > applied_seq and exchange_id not in held:
             need = Need(**intent.data["need"])
             reserved_at_us = from_rfc3339(intent.at)
-            store.hold_again(OpenReservation(exchange_id, intent.data["token"], need, intent.seq - 1, reserved_at_us))
+            prompt = intent.data.get("prompt") or {"turn": None}  # records before version 4 of the ledger have none
+            lost = OpenReservation(
+                exchange_id, intent.data["token"], need, intent.seq - 1, reserved_at_us, prompt["turn"]
+            )
+            if store.hold_again(lost) and lost.turn is not None:
+                store.send(intent.data["trial"], lost.turn, prompt["turn_digest"], prompt["system"])
 
 
 def _repair(
@@ -111,7 +116,8 @@ def _repair(
     intent = chain.intents.get(held.exchange_id)
     outcome = chain.outcomes.get(held.exchange_id)
     if outcome is not None:
-        store.settle(held.exchange_id, record.charge_from_wire(outcome["charge"]))
+        charge, heard = record.charge_from_wire(outcome["charge"]), bool(outcome.get("response_bytes"))
+        store.settle(held.exchange_id, charge, heard=heard, answer=outcome.get("answer_digest"))
         found.settled += 1
     elif intent is None:
         store.settle(held.exchange_id, NOTHING)
@@ -120,7 +126,7 @@ def _repair(
         charge = reservation(held.need)
         unknown = record.unknown_outcome(held.exchange_id, intent.data, intent.seq, charge)
         writer.append(unknown.kind, unknown.data, now_us)
-        store.settle(held.exchange_id, charge)
+        store.settle(held.exchange_id, charge, heard=True)
         found.unknown += 1
 
 

@@ -9,6 +9,8 @@ record.
     close           the trial is closed, with the receipt that the record's payload gives
     consultation    the trial is bound to the content of its task
     verdict         the trial has its one verdict, in the record's numbers
+    a step          it is noted as recorded; one that the ledger does not hold is lost, and its trial with it
+    prompt          a task's role may be told what was registered last
 
 Called by recovery, inside its transaction, with the records in their order.
 """
@@ -20,9 +22,12 @@ from keyproxy.core.chain import Record as ChainRecord
 from keyproxy.core.enrolment import Trial, TrialState
 from keyproxy.core.grant import Grant
 from keyproxy.core.moment import from_rfc3339
+from keyproxy.core.prompts import Prompts
+from keyproxy.core.token import Role
 from keyproxy.store import Store
 
-KINDS = {"mint", "revoke", "verification", "close", "consultation", "verdict"}
+STEPS = {"turn", "tool_call", "diagnosis"}
+KINDS = {"mint", "revoke", "verification", "close", "consultation", "verdict", "prompt"} | STEPS
 
 
 def repair(
@@ -32,12 +37,16 @@ def repair(
     data = entry.data
     if entry.kind == "mint":
         return _minted(entry, store, random_bytes)
+    if entry.kind in STEPS:
+        return store.find_act(data["trial"], data["step"], entry.kind, json.dumps(data), entry.seq)
     if entry.kind == "verification":
         return store.verify_trial(data["trial"])
     if entry.kind == "close":
         return store.close_trial(data["trial"], seal(data["payload"]))
     if entry.kind == "consultation":
         return store.begin_consultation(data["trial"], data["task_digest"])
+    if entry.kind == "prompt":
+        return store.register(data["task"], Role(data["role"]), Prompts.from_wire(data))
     if entry.kind == "verdict":
         rewards = {name: float(number) for name, number in data["numbers"].items()}
         return store.keep_verdict(data["trial"], data["reward_mode"], json.dumps({"rewards": rewards, "details": {}}))

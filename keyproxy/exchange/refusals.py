@@ -24,7 +24,7 @@ def reply(deny: Deny) -> Reply:
         headers.append(("Retry-After", str(deny.retry_after_seconds)))
     if problem.status == 401:
         headers.append(("WWW-Authenticate", "Bearer"))
-    return Reply(problem.status, JSON, tuple(headers), error_body(_error(deny)))
+    return Reply(problem.status, JSON, tuple(headers), error_body(_error(deny)), refused=deny.code)
 
 
 def unwritable(fault: KeyproxyError) -> Deny:

@@ -1,4 +1,4 @@
-"""Tokens and what they are worth: minting, looking up, revoking.
+"""Tokens and what they are worth: minting, looking up, revoking; and what their prompts may hold.
 
 Owns the cache of grants, which saves a request one look-up in the ledger and
 decides nothing: a reservation is refused in the ledger itself once a token is
@@ -14,6 +14,7 @@ from cachetools import TTLCache
 from keyproxy.core import token
 from keyproxy.core.enrolment import Enrolment
 from keyproxy.core.grant import Grant
+from keyproxy.core.prompts import Prompts
 from keyproxy.exchange import record
 from keyproxy.exchange.books import Job
 from keyproxy.exchange.desk import Desk
@@ -98,6 +99,13 @@ class Registry:
             )
         )
         return text, enrolment
+
+    async def register(self, task: str, role: token.Role, prompts: Prompts) -> None:
+        """Let a task's patient or judge be told this and nothing else. Raises AuditError or StoreError."""
+        entry = record.prompt(task, role, prompts)
+        await self._desk.submit(
+            Job(before=(entry,), change=lambda store, _: store.register(task, role, prompts), durable=True)
+        )
 
     async def revoke(self, grant: Grant, reason: str) -> bool:
         """End a token: True when it was live. The very next request is refused.

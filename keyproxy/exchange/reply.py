@@ -15,12 +15,16 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 @value
 class Reply:
-    """A whole answer, or the withheld end of one whose events have been relayed already."""
+    """A whole answer, or the withheld end of one whose events have been relayed already.
+
+    `refused` is the code of a refusal of ours; what the provider refused has none.
+    """
 
     status: int
     content_type: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    refused: str | None = None
 
 
 class Relay(Protocol):

@@ -46,7 +46,7 @@ class Settler:
         records = [record.alarm(code, request_id=exchange_id, trial=trial, token=token_id) for code in alarms]
         job = Job(
             before=(*records, record.outcome(completed, charge)),
-            settle=Settlement(exchange_id, charge),
+            settle=Settlement(exchange_id, charge, completed.response_bytes > 0, completed.answer_digest),
             closes=(token_id, budget.OVER_RESERVATION) if overrun else None,
             bodies=_bodies(completed),
             must_land=True,

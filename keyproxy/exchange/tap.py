@@ -1,9 +1,9 @@
 """The tap: what we learn from an answer while it passes.
 
-Owns the reading of usage, served model and tier, the digest of what is relayed,
-the copy that a repeat may need, and the check that our key is not in it. Must not
-change an event: each is relayed verbatim or not at all. Fed by forward and, when
-the client has left, by drains.
+Owns the reading of usage, served model and tier, the digest of what is relayed (and,
+where a trial's history needs it, of the answer's words), the copy that a repeat may
+need, and the check that our key is not in it. Must not change an event: each is relayed
+verbatim or not at all. Fed by forward and, when the client has left, by drains.
 """
 
 import hmac
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from keyproxy.core import sse, usage
+from keyproxy.core import answer, sse, usage
 from keyproxy.core.exchange import Admitted
 
 REPEATABLE_STREAM_BYTES: Final = 1024 * 1024  # a longer stream is relayed all the same, but not held for a repeat
@@ -43,6 +43,8 @@ class Tap:
         self._hmac = hmac.new(admitted.digest_key, digestmod="sha256")
         self._kept: bytearray | None = bytearray()
         self._record_bodies = record_bodies
+        self._digest_key = admitted.digest_key
+        self._words: list[str] | None = [] if admitted.wants_words else None
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The whole events that `chunk` completes and that the client shall see, without the terminal one.
@@ -70,10 +72,19 @@ class Tap:
         else:
             self.report, self.final_usage = report, report.usage
             self._note(body)
+            if self._words is not None:
+                self._words.append(answer.from_completion(body))
 
     def digest(self) -> str | None:
         """The keyed digest of what was relayed, in hex; None when nothing was."""
         return self._hmac.hexdigest() if self.bytes_relayed else None
+
+    def answer_digest(self) -> str | None:
+        """The keyed digest of a whole answer's words, as a client sends them back; None where nobody asked for it."""
+        if self._words is None:
+            return None
+        words = "".join(self._words).strip().encode("utf-8", "replace")
+        return hmac.digest(self._digest_key, words, "sha256").hex()
 
     def copy(self) -> bytes | None:
         """What was relayed in full, for a repeat; None when it was too long to keep."""
@@ -94,6 +105,8 @@ class Tap:
         if not self._is_ours_alone(event):
             self._note(event)
             relayed.append(event)
+            if self._words is not None:
+                self._words.append(answer.from_chunk(sse.data_of(event) or b""))
         return True
 
     def _is_ours_alone(self, event: bytes) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from keyproxy.core.exchange import Authenticated
 from keyproxy.errors import Deny
 
+_ENOUGH_CHARACTERS: Final = 4096  # more than a question may have: what is longer is refused for the same reason
 _NO_MESSAGE: Final = Deny("invalid_value", "must end in a user message of text", "messages")
 
 
@@ -37,7 +38,8 @@ def utterance(body: dict[str, Any]) -> Utterance | Deny:
     if not isinstance(stream, bool):
         return Deny("invalid_value", "must be true or false", "stream")
     options = body.get("stream_options")
-    return Utterance(text, stream, usage=isinstance(options, dict) and options.get("include_usage") is True)
+    usage = isinstance(options, dict) and options.get("include_usage") is True
+    return Utterance(text[:_ENOUGH_CHARACTERS], stream, usage)
 
 
 def completion(known: Authenticated, reply: str) -> dict[str, Any]:

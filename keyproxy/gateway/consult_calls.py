@@ -16,7 +16,7 @@ from keyproxy.clinic.encounter import ASK, DIAGNOSE
 from keyproxy.clinic.refusal import Refusal
 from keyproxy.clinic.verdict import MODES
 from keyproxy.consult.rows import Step
-from keyproxy.consult.sessions import Asked, Sessions
+from keyproxy.consult.sessions import Asked, Sessions, asked
 from keyproxy.consult.verdicts import Verdicts
 from keyproxy.core import strict_json
 from keyproxy.core.exchange import Authenticated, Harness
@@ -24,10 +24,11 @@ from keyproxy.core.grant import PromptMode
 from keyproxy.core.token import Role
 from keyproxy.errors import Deny, KeyproxyError
 from keyproxy.exchange import refusals
+from keyproxy.exchange.authorize import parsed
 from keyproxy.exchange.journey import TOO_MANY_FOR_NOTHING, Journey
 from keyproxy.gateway.answers import Call, DataRequest, refusal
 from keyproxy.gateway.body import read_body, send_early
-from keyproxy.gateway.chat_form import completion, events, utterance
+from keyproxy.gateway.chat_form import Utterance, completion, events, utterance
 from keyproxy.settings.model import DoorLimits
 
 MAX_BODY_BYTES: Final = 64 * 1024
@@ -47,12 +48,12 @@ class ConsultCalls:
         self._chat_bounds = bounds
         patient, judge = Role.PATIENT, Role.JUDGE
         self._table: Mapping[str, Mapping[str, Call]] = {
-            "": {"GET": self._call(self._status, patient)},
-            "/tools": {"GET": self._call(self._tools, patient)},
+            "": {"GET": self._call(self._status, patient, is_free=True)},
+            "/tools": {"GET": self._call(self._tools, patient, is_free=True)},
             "/ask": {"POST": self._call(self._ask, patient)},
             "/call": {"POST": self._call(self._tool, patient)},
             "/diagnosis": {"POST": self._call(self._diagnosis, patient)},
-            "/transcript": {"GET": self._call(self._transcript, judge)},
+            "/transcript": {"GET": self._call(self._transcript, judge, is_free=True)},
             "/verdict": {"POST": self._call(self._verdict, judge)},
         }
         self.chat_completions = self._call(self._chat, patient)
@@ -62,12 +63,17 @@ class ConsultCalls:
         bare = target.removeprefix("/v1")
         return self._table.get(bare.removeprefix(_PREFIX)) if bare.startswith(_PREFIX) else None
 
-    def _call(self, answer: Answer, role: Role) -> Call:
+    def _call(self, answer: Answer, role: Role, *, is_free: bool = False) -> Call:
+        """`is_free` calls are no step and may be repeated: like all that costs nothing, only so many a second."""
+
         async def call(request: DataRequest, known: Authenticated | Harness) -> web.StreamResponse:
             if not isinstance(known, Authenticated) or not _may(known, role):
                 return await self._refused(request, known, Deny("endpoint_not_allowed"))
             if self._journey.uncharged.is_empty(known.grant.token_id):
                 return await self._refused(request, known, TOO_MANY_FOR_NOTHING)
+            if is_free:
+                self._journey.uncharged.take(known.grant.token_id)
+            request.connection.in_call = True
             with self._journey.underway.enter(known) as under_way:
                 try:
                     answered = await answer(request, known)
@@ -77,6 +83,8 @@ class ConsultCalls:
                     if not under_way.was_cut or under_way.task is None or under_way.task.uncancel():
                         raise
                     answered = _PASSED_ON
+                finally:
+                    request.connection.in_call = False
             return await self._refused(request, known, answered) if isinstance(answered, Deny) else answered
 
         return call
@@ -99,7 +107,9 @@ class ConsultCalls:
 
     async def _tools(self, _request: DataRequest, known: Authenticated) -> web.Response | Deny:
         tools = await self._sessions.tools(known.grant)
-        return tools if isinstance(tools, Deny) else web.json_response({"tools": tools})
+        if isinstance(tools, Deny):
+            return tools
+        return web.Response(text=f'{{"tools": {tools}}}', content_type="application/json")
 
     async def _ask(self, request: DataRequest, known: Authenticated) -> web.Response | Deny:
         return await self._act(request, known, _asked, lambda step, told: {"turn": step.i, "reply": told["reply"]})
@@ -127,15 +137,11 @@ class ConsultCalls:
 
     async def _chat(self, request: DataRequest, known: Authenticated) -> web.Response | Deny:
         """For clients that know nothing else: the last user message is said to the patient, the rest is dropped."""
-        raw = await read_body(request, self._chat_bounds)
-        if isinstance(raw, Deny):
-            return raw
-        body = strict_json.parse(raw)
-        said = body if isinstance(body, Deny) else utterance(body)
-        if isinstance(said, Deny):
-            return said
-        asked = Asked(ASK, {"message": said.text}, known.inbound.idempotency_key, raw)
-        step = await self._sessions.act(known, asked)
+        read = await self._said(request, known)
+        if isinstance(read, Deny):
+            return read
+        act, said = read
+        step = await self._sessions.act(known, act)
         if isinstance(step, Deny):
             return step
         if isinstance(step.answer, Refusal):
@@ -145,6 +151,15 @@ class ConsultCalls:
                 body=events(known, step.answer["reply"], usage=said.usage), content_type="text/event-stream"
             )
         return web.json_response(completion(known, step.answer["reply"]))
+
+    async def _said(self, request: DataRequest, known: Authenticated) -> tuple[Asked, Utterance] | Deny:
+        """In a frame of its own: the body, which may hold a long history, must not wait for the act's turn."""
+        raw = await read_body(request, self._chat_bounds)
+        if isinstance(raw, Deny):
+            return raw
+        body = await parsed(raw)
+        said = body if isinstance(body, Deny) else utterance(body)
+        return said if isinstance(said, Deny) else (asked(known, ASK, {"message": said.text}, raw), said)
 
     async def _act(
         self,
@@ -163,7 +178,7 @@ class ConsultCalls:
         if isinstance(act, Deny):
             return act
         marked = b"%b\n%b" % (act[0].encode(), json.dumps(act[1], sort_keys=True).encode())
-        step = await self._sessions.act(known, Asked(*act, known.inbound.idempotency_key, marked))
+        step = await self._sessions.act(known, asked(known, *act, marked))
         if isinstance(step, Deny):
             return step
         if isinstance(step.answer, Refusal):

@@ -2,7 +2,8 @@
 
 Owns the ledger's file. `Store` is its whole surface: grants.py knows tokens, ledger.py
 and balances.py know what is left of them, enrolments.py knows enrolments and their trials,
-consultations.py sealed consultations, database.py SQLite. Used by one thread, the books'.
+consultations.py sealed consultations, turns.py what prompt mode `bound` compares with,
+database.py SQLite. Used by one thread, the books'.
 Beside it: prices.py reads the price table, lock.py keeps a second process out.
 """
 

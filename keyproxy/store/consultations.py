@@ -8,11 +8,13 @@ after a fault.
 from dataclasses import dataclass
 from typing import Final
 
+from keyproxy.errors import StoreError
 from keyproxy.store.database import Database
 
+_LOST: Final = "null"  # an answer that went with a lost machine
 _ACTS: Final = (
     "SELECT step, act_key, act_digest, answer_json, line, made_by, entry_kind, entry_json, audit_seq"
-    " FROM acts WHERE trial = ? ORDER BY step"
+    " FROM acts WHERE trial = ?"
 )
 
 
@@ -39,6 +41,11 @@ class Consultation:
     acts: tuple[Act, ...]
     verdict: tuple[str, str] | None
 
+    @property
+    def is_lost(self) -> bool:
+        """The record tells of a step that was answered, and what was said is gone."""
+        return any(act.answer == _LOST for act in self.acts)
+
 
 class Consultations(Database):
     """The part of the store that knows consultations."""
@@ -54,8 +61,15 @@ class Consultations(Database):
         if row is None:
             return None
         digest, mode, verdict = row
-        acts = self._rows(_ACTS, (trial,))
+        acts = self._rows(f"{_ACTS} ORDER BY step", (trial,))
         return Consultation(digest, tuple(Act(*act) for act in acts), None if mode is None else (mode, verdict))
+
+    def act(self, trial: str, step: int) -> Act:
+        """One step. Raises StoreError where there is none."""
+        row = self._row(f"{_ACTS} AND step = ?", (trial, step))
+        if row is None:
+            raise StoreError("the ledger has lost a step of a consultation")
+        return Act(*row)
 
     def keep_act(self, trial: str, act: Act) -> None:
         """Keep a step; one that is known is left as it is."""
@@ -79,6 +93,14 @@ class Consultations(Database):
         self._write(
             "UPDATE acts SET audit_seq = ? WHERE trial = ? AND step = ? AND audit_seq IS NULL", (audit_seq, trial, step)
         )
+
+    def find_act(self, trial: str, step: int, kind: str, entry: str, audit_seq: int) -> bool:
+        """For a start: the record holds this step. True where the ledger did not, and so has only its place."""
+        sql = "INSERT INTO acts VALUES (?, ?, NULL, '', ?, NULL, NULL, ?, ?, ?) ON CONFLICT DO NOTHING"
+        is_lost = self._write(sql, (trial, step, _LOST, kind, entry, audit_seq)) == 1
+        if not is_lost:
+            self.note_act(trial, step, audit_seq)
+        return is_lost
 
     def keep_verdict(self, trial: str, mode: str, verdict: str) -> bool:
         """The trial's one verdict; True when this call gave it, for the first stays."""

@@ -19,9 +19,14 @@ from typing import Any, Final, Self
 from keyproxy.errors import StoreError
 
 LEDGER_FILE: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 BUSY_TIMEOUT_SECONDS: Final = 2.0  # a foreign writer (a backup, a shell) may hold the file so long; then 503
-_STEPS: Final = ("schema.sql", "schema_2.sql", "schema_3.sql")  # the n-th makes version n of the one before it
+_STEPS: Final = (
+    "schema.sql",
+    "schema_2.sql",
+    "schema_3.sql",
+    "schema_4.sql",
+)  # the n-th makes version n of the one before it
 
 # An integer beyond 64 bits or a lone surrogate is refused by the binding, not by SQLite.
 _FAULTS: Final = (sqlite3.Error, OverflowError, UnicodeEncodeError)

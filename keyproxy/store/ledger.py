@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyproxy.core.budget import Charge, Need
+from keyproxy.core.turns import Claim, Standing
 from keyproxy.core.value import value
 from keyproxy.errors import Deny
 from keyproxy.store.balances import INVALID, Balance, Move, figures, refusal, too_many
-from keyproxy.store.database import Database
 from keyproxy.store.grants import RATE_WINDOW_US
+from keyproxy.store.turns import Turns
 
 # One statement does a whole batch, with its values as one JSON array: each step of a
 # statement gives up the interpreter's lock, and getting it back from a busy event loop
 # costs more than the step. Ids and integers need no care in JSON.
 _OPEN: Final = (
-    "SELECT json_group_array(json_array(exchange_id, token_id, requests, tokens, microusd)) FROM reservations"
+    "SELECT json_group_array(json_array(exchange_id, token_id, requests, tokens, microusd, turn)) FROM reservations"
     " WHERE exchange_id IN (SELECT value FROM json_each(?))"
 )
 _DROP: Final = "DELETE FROM reservations WHERE exchange_id IN (SELECT value FROM json_each(?))"
@@ -45,7 +46,8 @@ _MOVE: Final = (
 )
 _HOLD: Final = (
     "INSERT INTO reservations SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),"
-    " json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]'), ?, ? FROM json_each(?)"
+    " json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]'), ?, ?,"
+    " json_extract(value, '$[5]') FROM json_each(?)"
 )
 
 
@@ -58,6 +60,7 @@ class OpenReservation:
     need: Need
     audit_seq: int
     reserved_at_us: int
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,42 +75,52 @@ class Totals:
 
 @value
 class Reservation:
-    """The wish to hold the worst case of one exchange."""
+    """The wish to hold the worst case of one exchange; `claim` is there where its prompt is bound."""
 
     exchange_id: str
     token_id: str
     need: Need
+    claim: Claim | None = None
 
 
 @value
 class Settlement:
-    """What an exchange cost in the end."""
+    """What an exchange cost in the end. `heard`: of its answer something may have reached the client.
+
+    `answer` is the keyed digest of a whole one's words, where its prompt was bound.
+    """
 
     exchange_id: str
     charge: Charge
+    heard: bool = False
+    answer: str | None = None
 
 
-class Ledger(Database):
+class Ledger(Turns):
     """The part of the store that knows balances."""
 
     def reserve(self, exchange_id: str, token_id: str, need: Need, *, now_us: int, audit_seq: int) -> Deny | None:
         """Hold the worst case of one exchange, or say why not. See `post`."""
-        return self.post([], [Reservation(exchange_id, token_id, need)], now_us=now_us, audit_seq=audit_seq)[0]
+        asked = Reservation(exchange_id, token_id, need)
+        answer = self.post([], [asked], now_us=now_us, audit_seq=audit_seq)[0]
+        return answer if isinstance(answer, Deny) else None
 
-    def settle(self, exchange_id: str, charge: Charge) -> bool:
+    def settle(self, exchange_id: str, charge: Charge, *, heard: bool = False, answer: str | None = None) -> bool:
         """Turn a reservation into a charge, once: False, and no change, when it is settled already.
 
         `budget.NOTHING` releases it.
         """
         moves: dict[str, Move] = {}
-        found = self._take_out([Settlement(exchange_id, charge)], moves)
+        found = self._take_out([Settlement(exchange_id, charge, heard, answer)], moves)
         self._move(moves)
         return found == 1
 
     def post(
         self, settlements: Sequence[Settlement], reservations: Sequence[Reservation], *, now_us: int, audit_seq: int
-    ) -> list[Deny | None]:
+    ) -> list[Deny | Standing | None]:
         """Settle, then reserve, each in its order: the answers to the reservations.
+
+        One whose claim holds is answered with its standing, which is kept.
 
         A reservation holds the worst case of an exchange or changes nothing; denials
         that no wait can mend come first. A settlement of what is settled already is
@@ -120,11 +133,14 @@ class Ledger(Database):
             if token_id in moves:
                 balance.add(moves[token_id])
         answers = [self._answer(asked, balances.get(asked.token_id), now_us) for asked in reservations]
-        held = [asked for asked, denied in zip(reservations, answers, strict=True) if denied is None]
-        for asked in held:
+        rows = []
+        for asked, answer in zip(reservations, answers, strict=True):
+            if isinstance(answer, Deny):
+                continue
             moves.setdefault(asked.token_id, Move()).hold(asked.need, 1)
-        if held:
-            rows = [[asked.exchange_id, asked.token_id, *figures(asked.need)] for asked in held]
+            turn = None if answer is None else answer.turn
+            rows.append([asked.exchange_id, asked.token_id, *figures(asked.need), turn])
+        if rows:
             self._write(_HOLD, (audit_seq, now_us, json.dumps(rows)))
         self._move(moves)
         return answers
@@ -135,7 +151,7 @@ class Ledger(Database):
             return False
         move = Move()
         move.hold(lost.need, 1)
-        row = [lost.exchange_id, lost.token_id, *figures(lost.need)]
+        row = [lost.exchange_id, lost.token_id, *figures(lost.need), lost.turn]
         self._write(_HOLD, (lost.audit_seq, lost.reserved_at_us, json.dumps([row])))
         self._move({lost.token_id: move})
         return True
@@ -145,30 +161,41 @@ class Ledger(Database):
         self._require_transaction()
         if not settlements:
             return 0
-        charges = {settled.exchange_id: settled.charge for settled in settlements}
-        ids = json.dumps(list(charges))
+        by_id = {settled.exchange_id: settled for settled in settlements}
+        ids = json.dumps(list(by_id))
         rows = self._json(_OPEN, ids)
         if rows:
             self._write(_DROP, (ids,))
-        for exchange_id, token_id, *reserved in rows:
+        for exchange_id, token_id, *reserved, turn in rows:
+            settled = by_id[exchange_id]
             move = moves.setdefault(token_id, Move())
             move.hold(Need(*reserved), -1)
-            move.use(charges[exchange_id])
+            move.use(settled.charge)
+            if turn is not None:
+                self.end_send(token_id, turn, answer=settled.answer, heard=settled.heard)
         return len(rows)
 
     def _balances(self, token_ids: set[str]) -> dict[str, Balance]:
         rows = self._json(_READ, json.dumps(list(token_ids))) if token_ids else []
         return {row[0]: Balance(*row) for row in rows}
 
-    def _answer(self, asked: Reservation, balance: Balance | None, now_us: int) -> Deny | None:
+    def _answer(self, asked: Reservation, balance: Balance | None, now_us: int) -> Deny | Standing | None:
         if balance is None:
             return INVALID
         denied = refusal(balance, asked.need, now_us)
-        if denied is None and balance.limit_per_minute is not None:
+        if denied is not None:
+            return denied
+        standing = None if asked.claim is None else self.stand(asked.claim)
+        if isinstance(standing, Deny):
+            return standing
+        if balance.limit_per_minute is not None:
             denied = self._admit_by_rate(asked.token_id, balance.limit_per_minute, now_us)
-        if denied is None:
-            balance.take(asked.need)
-        return denied
+        if denied is not None:
+            return denied
+        balance.take(asked.need)
+        if standing is not None:
+            self.keep(standing)
+        return standing
 
     def _move(self, moves: Mapping[str, Move]) -> None:
         if moves:
@@ -181,10 +208,10 @@ class Ledger(Database):
     def open_reservations(self) -> list[OpenReservation]:
         """What was admitted and not settled, oldest first."""
         rows = self._rows(
-            "SELECT exchange_id, token_id, requests, tokens, microusd, audit_seq, reserved_at_us"
+            "SELECT exchange_id, token_id, requests, tokens, microusd, audit_seq, reserved_at_us, turn"
             " FROM reservations ORDER BY reserved_at_us, exchange_id"
         )
-        return [OpenReservation(row[0], row[1], Need(row[2], row[3], row[4]), row[5], row[6]) for row in rows]
+        return [OpenReservation(row[0], row[1], Need(row[2], row[3], row[4]), *row[5:]) for row in rows]
 
     def applied_seq(self) -> int:
         """Up to this record of the chain, all outcomes are settled."""

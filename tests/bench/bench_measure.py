@@ -30,10 +30,11 @@ class Scale:
     streams: int
     in_flight: int
     memory_delay_ms: int
+    trials: int
 
 
-FULL = Scale(3, 6, 1, 50, 100, 1000, 3000)
-QUICK = Scale(1, 0.4, 0.1, 10, 10, 50, 500)
+FULL = Scale(3, 6, 1, 50, 100, 1000, 3000, 500)
+QUICK = Scale(1, 0.4, 0.1, 10, 10, 50, 500, 20)
 
 
 @dataclass(frozen=True)

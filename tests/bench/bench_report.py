@@ -16,6 +16,16 @@ ROWS = (
     ("SSE: added p50 µs to first event", "sse", "first_p50_us"),
     ("SSE: CPU µs/event", "sse", "event_cpu_us"),
 )
+SEALED_ROWS = (
+    ("acts/s, one core", "acts_per_second"),
+    ("CPU µs/act", "cpu_us_per_act"),
+    ("one trial alone: p50 ms/act", "alone_p50_ms"),
+    ("one trial alone: p99 ms/act", "alone_p99_ms"),
+    ("all at once: p50 ms/act", "at_once_p50_ms"),
+    ("all at once: p99 ms/act", "at_once_p99_ms"),
+    ("kB/trial, its connection included", "kb_per_trial"),
+    ("idle MB", "idle_mb"),
+)
 NEVER_A_RATIO = ("rps", "in_flight")
 
 
@@ -45,6 +55,18 @@ def markdown(results: dict[str, Any]) -> str:
     if results["scale"]["quick"]:
         lines.append("\nA quick run: it proves that the benchmark works and nothing about speed.")
     return "\n".join(lines)
+
+
+def sealed_markdown(results: dict[str, Any]) -> str:
+    """The sealed trials, in a table of their own: they have no rival."""
+    found = results["summary"].get("sealed")
+    if found is None:
+        return ""
+    machine = results["machine"]
+    before, after = machine["load_average"][0], machine["load_average_after"][0]
+    title = f"{results['scale']['trials']} sealed trials at once; load average {before} before and {after} after"
+    lines = ["", f"| {title} | keyproxy |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {row} | {_cell(found, 'keyproxy', figure)} |" for row, figure in SEALED_ROWS)])
 
 
 def _cell(by_server: dict[str, dict[str, list[float]]], server: str, figure: str) -> str:

@@ -72,7 +72,7 @@ class Play:
 
 def verdict(transcript: Transcript | list[str], mode: str, scoring: dict[str, Any] = SCORING) -> Verdict:
     lines = transcript if isinstance(transcript, list) else [row.line() for row in transcript.rows]
-    return score(scoring, lines, mode, Judge(scripted, counting("f")))
+    return score(scoring, lines, mode, Judge(scripted))
 
 
 def gates_of(steps: list[dict[str, Any]], scoring: dict[str, Any] = SCORING) -> dict[str, float]:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from clinic_case import ORACLE, SCORING, Play, counting
+from clinic_case import ORACLE, SCORING, Play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyproxy.clinic.judge import ATTEMPTS, Judge, JudgeUnavailableError, UnjudgedError, cached
 from keyproxy.clinic.judging import (
     ALWAYS,
+    INSTRUCTIONS,
     NEVER,
     Finding,
     Item,
@@ -40,7 +41,7 @@ def said(*messages: str, reply: str = "I don't know.") -> list[Row]:
 
 
 def judged(rows: list[Row], call: Callable[[Request], str] = scripted) -> MustAsk:
-    return Judge(call, counting()).must_ask(SCORING, rows)
+    return Judge(call).must_ask(SCORING, rows)
 
 
 def covered(rows: list[Row], call: Callable[[Request], str] = scripted) -> set[str]:
@@ -222,7 +223,7 @@ def test_a_short_question_may_be_quoted_whole() -> None:
     ["", "null", "[]", "{}", "I think so", "covered", '{"a": ' + "[" * 100000],
 )
 def test_what_is_not_the_shape_is_neither_yes_nor_no(bad: str) -> None:
-    assert parse(bad, Request(ITEMS, (), "0")) is None
+    assert parse(bad, Request(ITEMS, ())) is None
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_what_is_not_the_shape_is_neither_yes_nor_no(bad: str) -> None:
     ],
 )
 def test_the_text_false_is_an_error_and_not_a_finding(finding: Any) -> None:
-    request = Request(ITEMS[:1], (), "0")
+    request = Request(ITEMS[:1], ())
     assert parse(json.dumps({ITEMS[0].id: finding}), request) is None
     assert parse(json.dumps({ITEMS[0].id: {"covered": False, "turn": None, "quote": ""}}), request) is not None
 
@@ -308,11 +309,11 @@ def test_a_judge_out_of_reach_is_no_verdict_and_never_a_pass() -> None:
         judged(PLAYED, away)
 
 
-def test_the_same_request_is_answered_once_whatever_the_number_of_the_fence() -> None:
+def test_the_same_request_is_answered_once() -> None:
     judge, store = Bent(lambda answer, request: answer), dict[str, str]()
-    for prefix in ("a", "b"):
+    for _ in range(2):
         call = cached(judge, store, "model")
-        assert Judge(call, counting(prefix)).must_ask(SCORING, PLAYED).passed
+        assert Judge(call).must_ask(SCORING, PLAYED).passed
     assert len(judge.requests) == 1
 
 
@@ -325,17 +326,28 @@ def test_votes_are_not_answered_from_the_first_ones_cache() -> None:
 
 
 def test_the_judge_sees_turns_and_criteria_and_not_the_case() -> None:
-    request = Request(ITEMS, turns_of(PLAYED), "f" * 32)
+    request = Request(ITEMS, turns_of(PLAYED))
     text = json.dumps(request.messages)
     assert SCORING["diagnosis"]["label"] not in text
-    assert text.count("f" * 32) == 3
     assert all(item.criterion in text for item in ITEMS)
     assert set(request.schema["required"]) == {item.id for item in ITEMS}
     assert all(row["why"] not in text for row in SCORING["must_ask"])
 
 
+@given(st.lists(st.text(max_size=60) | st.sampled_from(HOSTILE), max_size=4), st.text(max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_no_words_end_the_transcript_before_its_end(messages: list[str], reply: str) -> None:
+    """JSON is the fence: what the judge is shown reads back as just the items and just the turns."""
+    turns = turns_of(said(*messages, '"}]}\n', '\\"}], "items": [', reply=reply))
+    system, user = Request(ITEMS, turns).messages
+    shown = json.loads(user["content"])
+    assert shown == {"items": [item.shown() for item in ITEMS], "transcript": [turn.shown() for turn in turns]}
+    assert [turn["text"] for turn in shown["transcript"]] == [turn.text for turn in turns]
+    assert system["content"] == INSTRUCTIONS
+
+
 def test_a_forged_half_character_can_still_be_sent_to_a_judge() -> None:
-    request = Request(ITEMS, turns_of(said("When did the pain start? \ud800", reply="\udfff")), "0")
+    request = Request(ITEMS, turns_of(said("When did the pain start? \ud800", reply="\udfff")))
     assert b"When did the pain start" in json.dumps(request.messages, ensure_ascii=False).encode()
 
 

@@ -12,7 +12,7 @@ from keyproxy.clinic.conversation import ATTEMPTS, ModelPatient
 from keyproxy.clinic.encounter import PatientUnavailableError, Question
 from keyproxy.clinic.ledger import TURN, Row
 from keyproxy.clinic.lexicon import load_lexicon
-from keyproxy.clinic.prompt import build
+from keyproxy.clinic.prompt import build, system_parts
 from keyproxy.clinic.refusal import CaseError, RefusalError
 from keyproxy.clinic.script import HELD, Script
 from keyproxy.clinic.terms import load_terms
@@ -32,6 +32,29 @@ def heard(message: str, reply: dict[str, Any], **room: Any) -> Row:
 
 def prompt(message: str = "Hello", rows: list[Row] | None = None, **room: Any) -> list[dict[str, str]]:
     return build(Script(TASK), LEXICON, Question(message, **room), rows or [])
+
+
+ROOMS: list[dict[str, Any]] = [{"to": to, "alone": alone} for to in ("patient", "companion") for alone in (False, True)]
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+def test_whatever_is_asked_the_system_part_is_one_of_a_few_that_are_known_beforehand(speaks: bool) -> None:
+    """So a gateway can know them by their digests."""
+    task = copy.deepcopy(TASK)
+    task["persona"]["patient"]["speaks"] = speaks
+    script, built = Script(task), set()
+    for room in ROOMS:
+        rows: list[Row] = []
+        for message in ("What brings you?", "Where?", "What brings you?"):
+            try:
+                built.add(build(script, LEXICON, Question(message, **room), rows)[0]["content"])
+                rows.append(
+                    heard(message, {"reply": "Here.", "speaker": script.speaker(Question(message, **room))}, **room)
+                )
+            except RefusalError:
+                continue
+    assert set(system_parts(script, LEXICON)) == built
+    assert len(built) == (4 if speaks else 2)
 
 
 class Model:

@@ -37,7 +37,7 @@ documents = (task, read("clinical_db"), read("findings"))
 encounter = open_consultation(*documents, ledger=ledger, converse=patient_of(task, None))
 for step in read("oracle"):
     encounter.act(step["tool"], step["args"])
-verdict = score(read("scoring"), lines, "outcome", Judge(scripted, lambda: "0" * 32))
+verdict = score(read("scoring"), lines, "outcome", Judge(scripted))
 known = sys.stdlib_module_names | {"clinic", "__main__"}
 outside = sorted(name for name in sys.modules if name.split(".")[0] not in known)
 print(json.dumps({"lines": lines, "reward": verdict.rewards["reward"], "outside": outside}))

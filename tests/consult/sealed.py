@@ -5,15 +5,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from support.harness import Harness, enrolled
 from support.inprocess import Gateway, running_gateway
 from support.raw import RawConnection, RawResponse, request_bytes
 
+from keyproxy.audit.keys import load_public
+from keyproxy.audit.receipts import opened as receipt_opened
+from keyproxy.audit.receipts import transcript_fault
 from keyproxy.clinic.consultation import catalogue
 from keyproxy.dataset.documents import Documents, render_documents
-from keyproxy.dataset.layout import lay_out
+from keyproxy.dataset.layout import container_files, lay_out
 from keyproxy.dataset.loading import load_case
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,11 +37,20 @@ class Answer:
         return str(self.body["error"]["code"])
 
 
+class HasPort(Protocol):
+    """A gateway of either form, in this process or in one of its own."""
+
+    @property
+    def port(self) -> int: ...
+    @property
+    def state_dir(self) -> Path: ...
+
+
 @dataclass
 class Clinician:
     """Whoever holds a token, and what it may do with it."""
 
-    gateway: Gateway
+    gateway: HasPort
     token: str
     keys: int = 0
 
@@ -86,15 +98,39 @@ class Clinician:
         )
 
 
+def put_documents(folder: Path, documents: Documents) -> None:
+    """What a gateway and a service read of a rendered task, without the engine's copies."""
+    for path, file in container_files(documents.by_name()).items():
+        if path.endswith(".json") and "/clinic/" not in path:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(file.content)
+
+
 @asynccontextmanager
 async def sealed_gateway(folder: Path, upstream_url: str, **settings: Any) -> AsyncIterator[Gateway]:
     """A gateway that holds the pilot; patient and judge are made of rules unless told otherwise."""
+    chosen = {"tasks": str(tasks_in(folder)), "sealed": RULES} | settings
+    async with running_gateway(folder / "state", upstream_url, **chosen) as gateway:
+        yield gateway
+
+
+def tasks_in(folder: Path) -> Path:
+    """A folder of tasks that holds the pilot."""
     tasks = folder / "tasks"
     if not tasks.exists():
         lay_out(tasks / TASK, DOCUMENTS.by_name())
-    chosen = {"tasks": str(tasks), "sealed": RULES} | settings
-    async with running_gateway(folder / "state", upstream_url, **chosen) as gateway:
-        yield gateway
+    return tasks
+
+
+async def vouched(gateway: HasPort, harness: Harness, trial: str) -> tuple[dict[str, Any], bytes]:
+    """The trial's end: its receipt's predicate, which is this gateway's and over just this transcript, and that."""
+    judge = Clinician(gateway, (await harness.verify(trial)).judge_token)
+    transcript: bytes = (await judge.get("/transcript")).body
+    receipt = json.dumps(await harness.close(trial)).encode()
+    predicate = receipt_opened(receipt, load_public(gateway.state_dir / "audit.pub"))
+    assert isinstance(predicate, dict)
+    assert transcript_fault(predicate, transcript) is None
+    return predicate, transcript
 
 
 async def opened(gateway: Gateway, **spec: Any) -> tuple[Harness, str, Clinician]:

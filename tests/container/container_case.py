@@ -219,8 +219,9 @@ def running_task(
         try:
             yield task
         finally:
-            if Path(f"/proc/{task.pid}").exists():
-                task.stop(signal.SIGKILL)
+            with contextlib.suppress(FileNotFoundError):  # a sealed container has no service
+                if Path(f"/proc/{task.pid}").exists():
+                    task.stop(signal.SIGKILL)
 
 
 @contextlib.contextmanager

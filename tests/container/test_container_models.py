@@ -72,9 +72,8 @@ async def judging(exchange: Exchange) -> None:
 
 
 def shown(request: Seen) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    content = request.json["messages"][1]["content"]
-    items, _, fenced = content.removeprefix("Items:\n").partition("\n\n-----")
-    return json.loads(items), json.loads(fenced.split("\n")[1])
+    content = json.loads(request.json["messages"][1]["content"])
+    return content["items"], content["transcript"]
 
 
 def is_control(request: Seen) -> bool:
@@ -101,7 +100,7 @@ async def test_patient_and_judge_pass_the_gateway_with_a_token_each_and_score_on
     scored, judge_token = await judged(task, gateway)
     assert scored.rewards is not None
     assert (scored.code, scored.rewards["reward"], scored.rewards["judge_tamper"]) == (0, 1.0, 0.0)
-    assert scored.details["judge"] == {"model": "a-label", "protocol": "1"}
+    assert scored.details["judge"] == {"model": "a-label", "protocol": "2"}
     assert not any(seen.json.get("stream") for seen in upstream.seen)
     patient_token = task.started_with["CAA_PATIENT_API_KEY"]
     assert (await gateway.used(patient_token))["requests"] == len(turns)

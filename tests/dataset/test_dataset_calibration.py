@@ -37,7 +37,7 @@ TYPES = {
 
 
 def test_the_scripted_judge_decides_every_pair_rightly() -> None:
-    wrong = [result.pair for result in judged(SET, Judge(scripted, lambda: "0" * 32)) if not result.right]
+    wrong = [result.pair for result in judged(SET, Judge(scripted)) if not result.right]
     assert [(pair.item, pair.note, pair.turns) for pair in wrong] == []
 
 
@@ -97,7 +97,7 @@ def test_the_figures_are_those_counted_by_hand() -> None:
         ("tea", True, "One!"), ("tea", True, "Two."), ("tea", False, "Three!"), ("tea", False, "Four!"),
         ("pie", False, "Five."), ("pie", True, "#"),
     )  # fmt: skip
-    results = list(judged(small, Judge(answer, lambda: "0" * 32), at_once=2))
+    results = list(judged(small, Judge(answer), at_once=2))
     assert [result.called for result in results] == [True, False, True, True, False, False]
     assert [result.broken for result in results] == [False] * 5 + [True]
     counted = figures(results, lambda pair: small.types[pair.item])
@@ -138,9 +138,9 @@ def test_a_scripted_judge_that_is_wrong_anywhere_is_a_finding(
 
 async def _says_yes(exchange: Exchange) -> None:
     """A judge to whom everything was asked, but what no transcript can hold."""
-    items, _, fenced = exchange.request.json["messages"][1]["content"].removeprefix("Items:\n").partition("\n\n-----")
-    first = json.loads(fenced.split("\n")[1])[0]
-    names = [item["id"] for item in json.loads(items)]
+    shown = json.loads(exchange.request.json["messages"][1]["content"])
+    first = shown["transcript"][0]
+    names = [item["id"] for item in shown["items"]]
     yes = {"covered": True, "turn": first["t"], "quote": first["text"]}
     no = {"covered": False, "turn": None, "quote": ""}
     await unary([json.dumps({name: no if name == NEVER else yes for name in names})])(exchange)

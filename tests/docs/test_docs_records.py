@@ -23,6 +23,7 @@ from support.upstream import Upstream
 from keyproxy.cli.doctor.asking import ask
 from keyproxy.core.chain import Record
 from keyproxy.core.exchange import Ending
+from keyproxy.core.prompts import text_digest
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "audit-format.md").read_text(encoding="utf-8")
@@ -84,6 +85,7 @@ async def written(upstream: Upstream, tmp_path: Path) -> list[Record]:
         await harness.verify(trial)
         await harness.close(trial)
         await sealed(gateway)
+        await bound(gateway)
         other = await gateway.mint()
         await asyncio.to_thread(gateway.control.revoke, other)
         released = asyncio.Event()
@@ -116,6 +118,18 @@ async def sealed(gateway: Gateway) -> None:
     await harness.close(opened.trial)
 
 
+async def bound(gateway: Gateway) -> None:
+    """A bound trial whose history holds a turn that was not ours."""
+    digests = [text_digest("You are Tom.")]
+    for spec in ({"role": "patient"}, {"role": "judge", "items": digests}):
+        await asyncio.to_thread(gateway.control.register, {"task": "t1", "systems": digests, **spec})
+    token = (await (await enrolled(gateway, prompt="bound")).open(prompt="bound")).patient_token
+    messages = [{"role": "system", "content": "You are Tom."}, {"role": "user", "content": "Where?"}]
+    assert await call(gateway, token, {"messages": messages}) == 200
+    messages += [{"role": "assistant", "content": "Elsewhere."}, {"role": "user", "content": "When?"}]
+    assert await call(gateway, token, {"messages": messages}) == 200
+
+
 def held_until(released: asyncio.Event) -> Behaviour:
     async def answer(exchange: Exchange) -> None:
         await released.wait()
@@ -145,7 +159,7 @@ async def test_every_kind_and_member_that_is_written_is_described_and_no_other(w
         found.setdefault(record.kind, set()).update(members(record.data))
     of_calls, of_trials = {"intent", "outcome", "replay", "alarm"}, {"enrol", "mint", "revoke", "verification", "close"}
     of_consultations = {"consultation", "turn", "tool_call", "diagnosis", "verdict"}
-    assert set(found) == of_calls | of_trials | of_consultations | {"recovery", "checkpoint"}
+    assert set(found) == of_calls | of_trials | of_consultations | {"prompt", "recovery", "checkpoint"}
     del found["checkpoint"]  # has its own section, and test
     assert {kind: set(listed(kind)) for kind in found} == found
 

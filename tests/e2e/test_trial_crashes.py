@@ -1,18 +1,18 @@
 """kill -9 between any two lines of a trial's life: its harness repeats the step, and one trial comes of it.
 
-What the process would leave is copied before and after each write to the chain and each
-commit to the ledger, while the step is under way; every copy is then started and lived on.
+What the process would leave is copied around each write while the step is under way
+(support/camera.py); every copy is then started and lived on.
 """
 
 import asyncio
 import json
 import shutil
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.camera import Camera
 from support.harness import Harness, enrolled
 from support.inprocess import Gateway, running_gateway
 from support.raw import RawConnection, request_bytes
@@ -20,48 +20,10 @@ from support.upstream import Upstream
 
 from keyproxy.audit import keys, receipts
 from keyproxy.audit.verify import verify
-from keyproxy.audit.writer import Writer
 from keyproxy.client import EnrolmentClient, RefusedError
-from keyproxy.store.database import Database
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "Where does it hurt?"}]}).encode()
 STEPS = ("open", "verify", "close")
-
-
-@dataclass
-class Camera:
-    """Copies of a state directory. `step` is the one that is under way; without one nothing is copied."""
-
-    state: Path
-    album: Path
-    step: str | None = None
-    pictures: list[tuple[str, Path]] = field(default_factory=list)
-
-    def click(self) -> None:
-        if self.step is not None:
-            copy = self.album / f"{len(self.pictures):02}-{self.step}"
-            shutil.copytree(self.state, copy, ignore=shutil.ignore_patterns("admin.sock"))
-            self.pictures.append((self.step, copy))
-
-    def around(self, method: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., Any]:
-        def watched(*arguments: Any) -> Any:
-            looks = when(*arguments)
-            if looks:
-                self.click()
-            result = method(*arguments)
-            if looks:
-                self.click()
-            return result
-
-        return watched
-
-    def half(self, writer: Writer, content: bytes) -> None:
-        """A write that the kill has cut in two."""
-        self.written(writer, content[: len(content) // 2])
-        self.click()
-        self.written(writer, content[len(content) // 2 :])
-
-    written = staticmethod(Writer._write)
 
 
 async def call(gateway: Gateway, token: str) -> int:
@@ -70,15 +32,10 @@ async def call(gateway: Gateway, token: str) -> int:
         return (await wire.read_response()).status
 
 
-async def test_a_step_that_was_cut_off_is_done_once_when_it_is_repeated(
-    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_step_that_was_cut_off_is_done_once_when_it_is_repeated(upstream: Upstream, tmp_path: Path) -> None:
     camera = Camera(tmp_path / "state", tmp_path / "album")
     told: dict[str, Any] = {}
-    with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_write", lambda writer, content: camera.half(writer, content))
-        commits = camera.around(Database._run, lambda _, sql, *__: sql == "COMMIT")
-        patch.setattr(Database, "_run", commits)
+    with camera.watching():
         async with running_gateway(tmp_path / "state", upstream.base_url) as gateway:
             harness = await enrolled(gateway, limits={"requests": 4})
             steps: dict[str, Callable[[], Awaitable[Any]]] = {
@@ -94,8 +51,8 @@ async def test_a_step_that_was_cut_off_is_done_once_when_it_is_repeated(
                     assert await call(gateway, told["open"].patient_token) == 200
     assert {step for step, _ in camera.pictures} == set(STEPS)
     assert len(camera.pictures) > 12
-    for number, (step, copy) in enumerate(camera.pictures):
-        async with running_gateway(copy, upstream.base_url) as gateway:
+    for number, (step, folder) in enumerate(camera.pictures):
+        async with running_gateway(folder / "state", upstream.base_url) as gateway:
             mine = Harness(EnrolmentClient(gateway.base_url, harness.token), harness.token, harness.id)
             await lives_on(gateway, mine, step, told, f"picture {number} of {step}")
 

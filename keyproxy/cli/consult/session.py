@@ -105,7 +105,7 @@ class Session:
             show_tools(self._console, found)
 
     def _judged(self) -> None:
-        judge = Judge(judge_call(self._judge), lambda: secrets.token_hex(16))
+        judge = Judge(judge_call(self._judge))
         lines = [row.line() for row in self._ledger.rows]
         try:
             verdict = score(self._documents.scoring, lines, OUTCOME, judge)

@@ -27,7 +27,8 @@ mkdir -p -- "$logs" || exit 1
 chmod 700 -- "$logs"
 
 # rm takes a link itself and never what it points to. Left-over temporary names go too.
-rm -rf -- "$logs"/reward.json "$logs"/reward.txt "$logs"/reward-details.json "$logs"/.reward*
+rm -rf -- "$logs"/reward.json "$logs"/reward.txt "$logs"/reward-details.json "$logs"/transcript.jsonl \
+    "$logs"/.reward* "$logs"/.transcript*
 
 python3 -S -I -B "$here/verify.py" "$logs"
 status=$?

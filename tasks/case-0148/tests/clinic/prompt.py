@@ -8,12 +8,14 @@ What may not be said here is not in the prompt, so no model can let it slip.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .encounter import Question
 from .ledger import TURN, Row
 from .lexicon import Lexicon
+from .refusal import RefusalError
 from .script import COMPANION, PATIENT, Fact, Script
 
 RULES: Final = """\
@@ -47,7 +49,26 @@ def build(script: Script, lexicon: Lexicon, question: Question, rows: Sequence[R
     """The chat messages for the patient's model."""
     speaker = script.speaker(question)
     private = script.private(question)
-    system = "\n\n".join(
+    system = _system(script, lexicon, speaker, private=private)
+    heard = [turn for row in _kept(list(_heard(script, rows, speaker, private=private))) for turn in _turn(row)]
+    return [{"role": "system", "content": system}, *heard, {"role": "user", "content": question.message}]
+
+
+def system_parts(script: Script, lexicon: Lexicon) -> tuple[str, ...]:
+    """Every system part that `build` can make: one for each who may be asked, and who may hear it."""
+    parts: dict[str, None] = {}
+    for to, alone in itertools.product((PATIENT, COMPANION), (False, True)):
+        question = Question("", to, alone)
+        try:
+            speaker = script.speaker(question)
+        except RefusalError:
+            continue
+        parts[_system(script, lexicon, speaker, private=script.private(question))] = None
+    return tuple(parts)
+
+
+def _system(script: Script, lexicon: Lexicon, speaker: str, *, private: bool) -> str:
+    return "\n\n".join(
         [
             RULES,
             _who(script, speaker),
@@ -55,8 +76,6 @@ def build(script: Script, lexicon: Lexicon, question: Question, rows: Sequence[R
             "Asked about common complaints:\n" + "\n".join(_complaints(script, lexicon, private=private)),
         ]
     )
-    heard = [turn for row in _kept(list(_heard(script, rows, speaker, private=private))) for turn in _turn(row)]
-    return [{"role": "system", "content": system}, *heard, {"role": "user", "content": question.message}]
 
 
 def _who(script: Script, speaker: str) -> str:

@@ -60,16 +60,21 @@ class Encounter:
         return bool(rows) and rows[-1].kind == DIAGNOSIS
 
     def act(self, tool: str, arguments: Any) -> dict[str, Any] | Refusal:
-        """Do one act, or say why not. Every act that finds the consultation open is a step, good or bad."""
+        """Do one act, or say why not. Every act that finds the consultation open is a step, good or bad.
+
+        At the cap a diagnosis that is refused is none: there would be no end of them.
+        """
         if self.closed:
             code = refusal.ALREADY_DIAGNOSED if tool == DIAGNOSE else refusal.CONSULTATION_CLOSED
             return Refusal(code, "the diagnosis is recorded and the consultation closed")
-        if tool != DIAGNOSE and self.max_steps is not None and self.steps >= self.max_steps:
+        is_last = self.max_steps is not None and self.steps >= self.max_steps
+        if is_last and tool != DIAGNOSE:
             return Refusal(refusal.STEP_LIMIT, f"all {self.max_steps} steps are used; only the diagnosis is left")
         self.steps += 1
         try:
             return visible(self._accepted(tool, arguments))
         except RefusalError as refused:
+            self.steps -= is_last
             return refused.refusal
         except PatientUnavailableError as fault:
             return Refusal(refusal.PATIENT_UNAVAILABLE, str(fault) or "the patient cannot be reached")
@@ -91,12 +96,12 @@ class Encounter:
         if name is None:
             return [self._catalogue.summary(tool) for tool in sorted(self._sandbox.tools)]
         if name not in self._sandbox.tools:
-            return Refusal(refusal.UNKNOWN_TOOL, f"there is no tool {name[:60]!r} here")
+            return refusal.no_such_tool(name)
         return self._catalogue.describe(name)
 
     def _accepted(self, tool: str, arguments: Any) -> Row:
         if tool not in self._sandbox.tools:
-            raise RefusalError(Refusal(refusal.UNKNOWN_TOOL, f"there is no tool {tool[:60]!r} here"))
+            raise RefusalError(refusal.no_such_tool(tool))
         canonical = self._catalogue.accept(tool, arguments)
         if tool == DIAGNOSE:
             return self._ledger.append(DIAGNOSIS, canonical, {"status": "recorded"})

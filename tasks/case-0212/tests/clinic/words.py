@@ -84,13 +84,10 @@ def stems(text: str) -> tuple[str, ...]:
 
 def find(phrase: tuple[str, ...], within: tuple[str, ...]) -> int:
     """Where `phrase` stands as neighbouring words, or -1; the empty phrase stands nowhere."""
-    size = len(phrase)
-    if not size:
+    if not phrase or phrase[0] not in within:  # most phrases are not there, and the search for one word is cheap
         return -1
-    first = phrase[0]
-    if first not in within:
-        return -1
-    for start in range(len(within) - size + 1):
+    first, size = phrase[0], len(phrase)
+    for start in range(within.index(first), len(within) - size + 1):
         if within[start] == first and within[start : start + size] == phrase:
             return start
     return -1

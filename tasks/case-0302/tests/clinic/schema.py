@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 from .menu import Menu
 from .refusal import INVALID_ARGUMENTS, CaseError, Refusal, RefusalError
 
+_SHOWN: Final = 60  # characters of a key that is not known
 _LARGEST: Final = 2**53  # beyond it JSON numbers are not exact
 KEYWORDS: Final = frozenset(
     [
@@ -66,7 +67,8 @@ def _object(schema: dict[str, Any], value: Any, menu: Menu, path: str) -> dict[s
     if properties is None:
         return dict(value)
     for key in value:
-        _demand(key in properties, f"{path}/{_escape(key)}", f"is not known here; known are {sorted(properties)}")
+        if key not in properties:
+            refuse(f"{path}/{escape(key)}", f"is not known here; known are {sorted(properties)}")
     for key in schema.get("required", ()):
         _demand(key in value, f"{path}/{key}", "is required")
     return {key: accept(properties[key], item, menu, f"{path}/{key}") for key, item in value.items()}
@@ -118,8 +120,9 @@ _BY_TYPE: Final = {
 }
 
 
-def _escape(key: str) -> str:
-    sound = key.encode("utf-8", "replace").decode("utf-8")
+def escape(key: str) -> str:
+    """A client's own key as a part of a pointer; cut, for the refusal that holds it is kept."""
+    sound = key[:_SHOWN].encode("utf-8", "replace").decode("utf-8")
     return sound.replace("~", "~0").replace("/", "~1")
 
 

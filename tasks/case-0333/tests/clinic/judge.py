@@ -38,6 +38,12 @@ from .verdict import MustAsk
 Call = Callable[[Request], str]
 ATTEMPTS: Final = 3
 _PER_TURN: Final = 3
+# What any judge that is well can judge.
+CONTROL_ITEM: Final = Item("onset", "asks when it started", keywords=(("start",),), positive=("When did it begin?",))
+CONTROL_TURNS: Final = (
+    Turn(1, "clinician", "When did it start?", citable=True),
+    Turn(2, "patient", "Today.", citable=False),
+)
 
 
 class JudgeUnavailableError(Exception):
@@ -58,10 +64,9 @@ class _BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Judge:
-    """One judge over one encounter; `call` answers a request, `nonce` makes the fence of each call."""
+    """One judge over one encounter; `call` answers a request."""
 
     call: Call
-    nonce: Callable[[], str]
 
     def must_ask(self, scoring: dict[str, Any], rows: Sequence[Row]) -> MustAsk:
         """Which items were asked. A transcript without a delivered question never reaches the model."""
@@ -114,7 +119,7 @@ class Judge:
     def _ask(self, items: tuple[Item, ...], turns: tuple[Turn, ...], sample: int) -> dict[str, Finding]:
         for attempt in range(ATTEMPTS):
             shift = (attempt + sample) % len(items)  # another order each time: a judge may lean on position
-            request = Request(items[shift:] + items[:shift], turns, self.nonce(), sample * ATTEMPTS + attempt)
+            request = Request(items[shift:] + items[:shift], turns, sample * ATTEMPTS + attempt)
             try:
                 findings = parse(self.call(request), request)
             except UnjudgedError as fault:
@@ -128,8 +133,7 @@ class Judge:
 
     def _control(self) -> None:
         """Tell a broken judge from a transcript that breaks it."""
-        turns = (Turn(1, "clinician", "When did it start?", citable=True), Turn(2, "patient", "Today.", citable=False))
-        item = Item("onset", "asks when it started", keywords=(("start",),), positive=("When did it begin?",))
+        item, turns = CONTROL_ITEM, CONTROL_TURNS
         try:
             finding = Judge._one(replace(self, call=_unexcused(self.call)), item, turns)
         except _BrokenError as fault:
@@ -151,7 +155,7 @@ def _unexcused(call: Call) -> Call:
 
 
 def cached(call: Call, cache: MutableMapping[str, str], model: str) -> Call:
-    """A judge that answers the same request once; the fence's number is no part of the request."""
+    """A judge that answers the same request once."""
 
     def answer(request: Request) -> str:
         items = [[item.id, item.criterion] for item in request.items]

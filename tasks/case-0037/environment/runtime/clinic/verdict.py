@@ -17,14 +17,11 @@ from .diagnosis import Decision, Matcher
 from .documents import check_scoring
 from .gates import Gate, Key
 from .ledger import DIAGNOSIS, TURN, Row, Transcript
+from .modes import DIAGNOSIS_ONLY, MODES, MULTIGATE, OUTCOME
 from .orders import read_events
 from .subject import read_subject
 
-OUTCOME: Final = "outcome"
-MULTIGATE: Final = "multigate"
-DIAGNOSIS_ONLY: Final = "diagnosis"
 _VOID_SHARE: Final = 0.2
-MODES: Final = (OUTCOME, MULTIGATE, DIAGNOSIS_ONLY)
 
 
 @dataclass(frozen=True)
@@ -122,3 +119,6 @@ def _details(gates: Gates, must_ask: MustAsk | None, mode: str) -> dict[str, Any
         "safety": gates.safety,
         "patient": gates.patient,
     }
+
+
+__all__ = ["DIAGNOSIS_ONLY", "MODES", "MULTIGATE", "OUTCOME", "Gates", "MustAsk", "Verdict", "decide", "reward"]

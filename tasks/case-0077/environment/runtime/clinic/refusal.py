@@ -45,6 +45,11 @@ class Refusal:
         return {"code": self.code, "message": self.message, "path": self.path}
 
 
+def no_such_tool(name: str) -> Refusal:
+    """What was named is not on offer in this consultation."""
+    return Refusal(UNKNOWN_TOOL, f"there is no tool {name[:60]!r} here")
+
+
 class RefusalError(Exception):
     """Carries a refusal out of nested checks."""
 

@@ -20,6 +20,7 @@ from ..ledger import Ledger, Row
 from ..limits import OVERRIDE, read_cap
 from ..refusal import CaseError, Refusal
 from .environment import PATIENT, Endpoint, MissingError, SettingError, names_of, read_endpoint, read_file
+from .host import Host, HostFaultError
 from .models import PatientFaultError, patient_words
 from .places import Places
 from .record import AppendFile, reopen
@@ -27,6 +28,11 @@ from .wire import failure, success
 
 _NOTES: Final = 100  # the verifier looks at the first; an agent that asks for ever must not fill the disk
 _CLIENT: Final = "client"
+_PROBE_SECONDS: Final = 10.0
+_SEALED: Final = (
+    "CAA_PATIENT_API_KEY is a sealed trial's, and this container holds the case: whoever started it must seal it "
+    "(seal.py), or take a data set made by `keyproxy tasks export`"
+)
 _KEYS: Final = {
     "act": {"do", "tool", "arguments", "env"},
     "tools": {"do", "name", "env"},
@@ -72,6 +78,7 @@ class Desk:
         self._default_cap: int = self._task["limits"]["max_steps"]
         self._rules = patient_of(self._task, None)
         self._patient: tuple[Endpoint | None, str] = (None, "")
+        self._not_sealed: Endpoint | None = None
         self._encounter = open_consultation(
             self._task,
             _document(places, "clinical_db"),
@@ -103,11 +110,28 @@ class Desk:
 
     def _found(self, root: Mapping[str, str], in_file: Mapping[str, str], client: Any) -> tuple[Endpoint | None, str]:
         try:
-            return self._settings.find(root, in_file, client)
+            endpoint, source = self._settings.find(root, in_file, client)
+            if endpoint is not None and source != _CLIENT:
+                self._refuse_sealed(endpoint)
+            return endpoint, source
         except SettingError:
             if not self._settings.hears_client:
                 self._note("configuration")
             raise
+
+    def _refuse_sealed(self, endpoint: Endpoint) -> None:
+        """A sealed trial is the gateway's to play, charts and orders too: half of it here would be lost to the verdict.
+
+        Where the gateway does not answer, the question itself will not be answered either.
+        """
+        if endpoint == self._not_sealed:
+            return
+        try:
+            if Host(endpoint, min(endpoint.timeout_seconds, _PROBE_SECONDS), attempts=1).is_sealed():
+                raise SettingError(_SEALED)
+        except HostFaultError:
+            return
+        self._not_sealed = endpoint
 
     def _converse(self, question: Question, rows: list[Row]) -> dict[str, Any]:
         """The patient of this very question."""

@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..limits import OVERRIDE
-from ..verdict import MODES, OUTCOME
+from ..modes import MODES, OUTCOME
 
 PATIENT: Final = "PATIENT"
 JUDGE: Final = "JUDGE"
@@ -94,10 +94,11 @@ def read_file(path: Path) -> dict[str, str] | None:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise SettingError(f"{path} must be a plain file with mode 0600 that belongs to the service's user")
         content = file.read(_FILE_MAX_BYTES + 1)
-    return _parsed(path, content)
+    return read_lines_of(path, content)
 
 
-def _parsed(path: Path, content: bytes) -> dict[str, str]:
+def read_lines_of(path: Path, content: bytes) -> dict[str, str]:
+    """The settings in such a file; `path` is for the message alone."""
     found: dict[str, str] = {}
     for line in content.decode("utf-8", "replace").splitlines():
         name, equals, value = line.strip().partition("=")

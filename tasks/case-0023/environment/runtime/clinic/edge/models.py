@@ -16,6 +16,7 @@ from ..judge import Call, JudgeUnavailableError, UnjudgedError
 from ..judging import Request
 from ..scripted_judge import scripted
 from . import chat
+from .calling import UNREACHABLE
 from .chat import Chat, ChatFaultError, Wish
 from .environment import Endpoint
 
@@ -25,7 +26,7 @@ _VERDICT_TOKENS: Final = 200
 _FINDING_TOKENS: Final = 400  # a quote may be a whole turn
 _PATIENT_WARMTH: Final = 0.7
 # What no words of a clinician can bring about; a budget they can, by their length.
-_NOT_THE_TRANSCRIPT: Final = frozenset({chat.UNAUTHORIZED, chat.RATE_LIMITED, chat.UNREACHABLE})
+_NOT_THE_TRANSCRIPT: Final = frozenset({chat.UNAUTHORIZED, chat.RATE_LIMITED, UNREACHABLE})
 _AGAIN_IS_THE_SAME: Final = frozenset({chat.BUDGET, chat.CONTEXT_LENGTH, chat.REJECTED})
 
 

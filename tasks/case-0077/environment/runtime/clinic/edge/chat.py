@@ -1,36 +1,28 @@
 """One chat completion: the question, the answer, and a name for each way to get none.
 
-Owns the request's form for each family of models, the time limits, the repeats and
-the classes of faults. It follows no redirect and knows no proxy: the token goes to
-the one address that root named. What an answer is worth is for the caller's guards.
+Owns the request's form for each family of models, the repeats and the classes of
+faults. What an answer is worth is for the caller's guards.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import random
 import re
 import secrets
-import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
+from .calling import BROKEN, UNREACHABLE, Answer, CallFaultError, Request, call
 from .environment import Endpoint
 
 ATTEMPTS: Final = 3
 UNAUTHORIZED: Final = "unauthorized"
 BUDGET: Final = "budget"
 RATE_LIMITED: Final = "rate_limited"
-UNREACHABLE: Final = "unreachable"
 SERVER: Final = "server"
-TIMEOUT: Final = "timeout"
-BROKEN: Final = "broken"
 CONTEXT_LENGTH: Final = "context_length"
 REJECTED: Final = "rejected"
 # Asking the same again can help; a timeout is left out, for what hung once has been paid for and would hang again.
@@ -39,6 +31,8 @@ _PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 20.0
 _ANSWER_MAX_BYTES: Final = 2 * 1024 * 1024
 _TOO_LONG: Final = frozenset({"context_length_exceeded", "string_above_max_length"})
+# A gateway that binds the words knows every one of a true consultation: it is these that it refuses, not the token.
+_NOT_AS_BOUND: Final = "prompt_not_allowed"
 _POLICY: Final = frozenset({"content_filter", "content_policy_violation"})
 
 
@@ -115,37 +109,12 @@ class Chat:
         return {"max_tokens": wish.output_tokens, "temperature": wish.temperature}
 
     def _once(self, body: bytes, key: str) -> tuple[str, str]:
-        connection = self._connected()
-        watch = _Watch(connection.sock, self.endpoint.timeout_seconds)
+        request = Request("POST", f"{self.endpoint.base_url}/chat/completions", self._head(key), body)
         try:
-            connection.request(
-                "POST", f"{urlsplit(self.endpoint.base_url).path}/chat/completions", body, self._head(key)
-            )
-            response = connection.getresponse()
-            content = response.read(_ANSWER_MAX_BYTES + 1)
-        except (OSError, http.client.HTTPException) as fault:
-            watch.check()
-            raise ChatFaultError(BROKEN, type(fault).__name__) from None
-        finally:
-            watch.stop()
-            connection.close()
-        watch.check()
-        if response.status != 200:
-            return _refused(response, content)
-        return _answer(content)
-
-    def _connected(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self.endpoint.base_url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=self.endpoint.timeout_seconds)
-        try:
-            connection.connect()
-        except OSError as fault:
-            connection.close()
-            raise ChatFaultError(UNREACHABLE, type(fault).__name__) from None
-        # The watch ends the call; a socket's own limit, were it the same, would sometimes be first and look like a cut.
-        connection.sock.settimeout(2 * self.endpoint.timeout_seconds)
-        return connection
+            answer = call(request, within_seconds=self.endpoint.timeout_seconds, max_bytes=_ANSWER_MAX_BYTES)
+        except CallFaultError as fault:
+            raise ChatFaultError(fault.kind, fault.message) from None
+        return _answer(answer.content) if answer.status == 200 else _refused(answer)
 
     def _head(self, key: str) -> dict[str, str]:
         return {
@@ -156,46 +125,23 @@ class Chat:
         }
 
 
-class _Watch:
-    """Ends a call whose time is over, however slowly it drips: a socket's own limit starts anew with each byte."""
-
-    def __init__(self, sock: socket.socket, seconds: float) -> None:
-        self._sock, self._seconds, self._late = sock, seconds, False
-        self._timer = threading.Timer(seconds, self._cut)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _cut(self) -> None:
-        self._late = True
-        with contextlib.suppress(OSError):  # it ended by itself meanwhile
-            self._sock.shutdown(socket.SHUT_RDWR)
-
-    def stop(self) -> None:
-        """The call is over."""
-        self._timer.cancel()
-
-    def check(self) -> None:
-        """Say so if the call was ended here."""
-        if self._late:
-            raise ChatFaultError(TIMEOUT, f"no whole answer in {self._seconds:g} s")
-
-
-def _refused(response: http.client.HTTPResponse, content: bytes) -> tuple[str, str]:
+def _refused(answer: Answer) -> tuple[str, str]:
     """Raise what another status than 200 means; a refusal of the text itself is an answer, and an empty one."""
-    status, code = response.status, _code(content)
-    final = response.headers.get("x-should-retry") == "false"
+    status, code, final = answer.status, _code(answer.content), answer.is_final
     shown = f"status {status}" + (f" {code}" if code else "")
     if code in _POLICY:
         return "", "content_filter"
+    if code == _NOT_AS_BOUND:
+        raise ChatFaultError(REJECTED, shown)
     if status in {401, 403}:
         raise ChatFaultError(UNAUTHORIZED, shown)
     if status == 413 or code in _TOO_LONG:
         raise ChatFaultError(CONTEXT_LENGTH, shown)
     if status == 429:
         kind = BUDGET if code == "insufficient_quota" else RATE_LIMITED
-        raise ChatFaultError(kind, shown, pause_seconds=_wait(response), final=final)
+        raise ChatFaultError(kind, shown, pause_seconds=answer.wait_seconds, final=final)
     if status >= 500:
-        raise ChatFaultError(SERVER, shown, pause_seconds=_wait(response), final=final)
+        raise ChatFaultError(SERVER, shown, pause_seconds=answer.wait_seconds, final=final)
     raise ChatFaultError(REJECTED, shown)
 
 
@@ -206,14 +152,6 @@ def _code(content: bytes) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return code if isinstance(code, str) and re.fullmatch(r"\w{1,60}", code, re.ASCII) else ""
-
-
-def _wait(response: http.client.HTTPResponse) -> float | None:
-    for name, unit_seconds in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = response.headers.get(name, "")
-        if re.fullmatch(r"\d{1,7}(\.\d{1,3})?", text, re.ASCII):
-            return float(text) * unit_seconds
-    return None
 
 
 def _answer(content: bytes) -> tuple[str, str]:

@@ -24,9 +24,9 @@ def success(result: Any) -> dict[str, Any]:
     return {"result": result}
 
 
-def failure(code: str, message: str, exit_status: int) -> dict[str, Any]:
-    """A reply that says why not."""
-    return {"error": {"code": code, "message": message, "path": ""}, "exit": exit_status}
+def failure(code: str, message: str, exit_status: int, path: str = "") -> dict[str, Any]:
+    """A reply that says why not; `path` is a JSON pointer into the arguments."""
+    return {"error": {"code": code, "message": message, "path": path}, "exit": exit_status}
 
 
 def send(sock: socket.socket, value: Any) -> None:

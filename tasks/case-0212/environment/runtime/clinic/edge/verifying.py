@@ -1,20 +1,15 @@
 """The verifier: from the ledger that the service left to the numbers that Harbor reads.
 
-Owns the order (settings, key, gates, judge), what is whose fault, and writing both
-files whole or not at all. A fault of the judge's or of ours leaves no reward file:
-whoever counts must not take it for a zero. What the agent broke is a gate that
-fails and a number that says so.
+Owns the order (settings, the host of a sealed trial, key, gates, judge) and what is
+whose fault. A fault of the judge's or of ours leaves no reward file (`report`). What
+the agent broke is a gate that fails and a number that says so.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,52 +19,37 @@ from ..judging import VERSION
 from ..ledger import TURN, Row, Transcript, read_transcript
 from ..refusal import CaseError
 from ..verdict import DIAGNOSIS_ONLY, Gates, Verdict, decide, reward
+from . import host_verdict
 from .environment import JUDGE, WITHOUT_MODEL, Endpoint, SettingError, read_endpoint, read_mode
 from .models import judge_call
 from .places import Places, read_places
 from .record import read_lines
+from .report import ORIGIN, SCORED, InfrastructureError, Report, reported
 
-REWARD: Final = "reward.json"
-DETAILS: Final = "reward-details.json"
-SCORED: Final = "scored"
-INFRASTRUCTURE: Final = "infrastructure_fault"
 # What a patient's model cannot be blamed on the clinician for, before there was a first reply.
 _NEVER_THE_AGENT: Final = "the patient could not be reached before the first step"
 
 
-class InfrastructureError(Exception):
-    """No verdict, and not the agent's doing."""
-
-
-@dataclass
-class Report:
-    """What goes into the details, as far as it is known."""
-
-    details: dict[str, Any] = field(default_factory=dict)
-    rewards: dict[str, float] | None = None
-
-
 def main(tests: Path, logs: Path, environ: Mapping[str, str]) -> int:
     """Score, and write the files; 0 if there is a reward, 1 if there could be none."""
-    (logs / REWARD).unlink(missing_ok=True)
-    report = Report()
-    try:
-        _score(report, tests, read_places(environ), environ)
-    except (InfrastructureError, JudgeUnavailableError, SettingError, CaseError) as fault:
-        report.details.update(status=INFRASTRUCTURE, reason=str(fault))
-        print(f"verify: no reward: {fault}", file=sys.stderr)
-    _write(logs / DETAILS, report.details)
-    if report.rewards is None:
-        return 1
-    _write(logs / REWARD, report.rewards)
-    return 0
+
+    def score(report: Report) -> None:
+        try:
+            _score(report, tests, logs, environ)
+        except (JudgeUnavailableError, CaseError) as fault:
+            raise InfrastructureError(str(fault)) from fault
+
+    return reported(logs, score)
 
 
-def _score(report: Report, tests: Path, places: Places, environ: Mapping[str, str]) -> None:
-    mode = read_mode(environ)
-    endpoint = None if mode == DIAGNOSIS_ONLY else read_endpoint(JUDGE, environ)
-    scoring = _scoring(tests / "scoring.json")
+def _score(report: Report, tests: Path, logs: Path, environ: Mapping[str, str]) -> None:
+    mode, places = read_mode(environ), read_places(environ)
+    endpoint = _judge(mode, environ)
     lines = read_lines(places.ledger)
+    if endpoint is not None and _is_scored_by_the_host(report, logs, endpoint, mode, has_ledger=lines is not None):
+        return
+    endpoint = None if mode == DIAGNOSIS_ONLY else endpoint
+    scoring = _scoring(tests / "scoring.json")
     # A ledger that is not there was made away with, and reads as one broken line: the service makes it at its start.
     transcript = read_transcript([""] if lines is None else lines)
     report.details.update(_about(mode, endpoint, transcript, ledger_found=lines is not None))
@@ -83,12 +63,32 @@ def _score(report: Report, tests: Path, places: Places, environ: Mapping[str, st
     report.rewards = verdict.rewards
 
 
+def _judge(mode: str, environ: Mapping[str, str]) -> Endpoint | None:
+    """Mode `diagnosis` needs none; where one is named all the same, it may be a sealed trial's."""
+    try:
+        return read_endpoint(JUDGE, environ)
+    except SettingError:
+        if mode != DIAGNOSIS_ONLY:
+            raise
+        return None
+
+
+def _is_scored_by_the_host(report: Report, logs: Path, endpoint: Endpoint, mode: str, *, has_ledger: bool) -> bool:
+    """An outage must not turn sealed into local; but what needs no judge, and has its ledger here, needs no gateway."""
+    try:
+        return host_verdict.score(report, logs, endpoint, mode)
+    except InfrastructureError:
+        if mode != DIAGNOSIS_ONLY or not has_ledger or report.details:  # the details say that it is sealed
+            raise
+        return False
+
+
 def _verdict(
     scoring: dict[str, Any], transcript: Transcript, gates: Gates, mode: str, endpoint: Endpoint | None
 ) -> Verdict:
     if mode == DIAGNOSIS_ONLY:
         return reward(gates, None, mode)
-    judge = Judge(judge_call(endpoint), lambda: secrets.token_hex(16))
+    judge = Judge(judge_call(endpoint))
     return reward(gates, judge.must_ask(scoring, transcript.rows), mode)
 
 
@@ -119,7 +119,8 @@ def _about(mode: str, endpoint: Endpoint | None, transcript: Transcript, *, ledg
     judge = None if mode == DIAGNOSIS_ONLY else WITHOUT_MODEL[JUDGE] if endpoint is None else endpoint.model
     return {
         "mode": mode,
-        "origin": "synthetic, not the published KlinikeBench v1.1",
+        "origin": ORIGIN,
+        "place": "local",
         "judge": {"model": judge, "protocol": VERSION},
         "config_source": sorted({source for row in transcript.rows if (source := _source(row))}),
         "ledger": {"found": ledger_found, "rows": len(transcript.rows), "broken": transcript.broken},
@@ -143,16 +144,3 @@ def _so_far(gates: Gates) -> dict[str, float]:
 def _gate_numbers(verdict: Verdict) -> dict[str, float]:
     names = ("diagnosis", "required_tools", "parameterised_actions", "must_ask")
     return {name: verdict.rewards[name] for name in names if name in verdict.rewards}
-
-
-def _write(path: Path, value: Any) -> None:
-    """The whole file or none, and never through a link that lies there."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        os.fchmod(handle, 0o644)  # whatever the umask: on a mounted folder another user reads it
-        json.dump(value, file, sort_keys=True, allow_nan=False, ensure_ascii=False, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

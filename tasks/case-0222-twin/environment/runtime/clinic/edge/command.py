@@ -1,10 +1,10 @@
 """`clinic`: what the clinician types.
 
-Owns the forms of the command, what stands on stdout and stderr, and the exit
-status. It decides nothing: a transport carries the request to whoever holds the
-consultation, here the service behind its socket. It has no settings; what it finds
-in its environment is handed on as hearsay, which counts only in tasks that were
-built for it.
+Owns the forms of the command, what stands on stdout and stderr, the exit status, and
+whom the request goes to: where the container has a service, to that and to nobody else;
+where it has none, to the gateway that holds the consultation (`sealed`). For a service
+it has no settings; what it finds in its environment is handed on as hearsay, which
+counts only in tasks that were built for it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
+from . import sealed
 from .places import read_places
-from .wire import REPLY_MAX_BYTES, REQUEST_MAX_BYTES, WireError, failure, receive, send
+from .request import UsageError, check, parse
+from .wire import REPLY_MAX_BYTES, WireError, failure, receive, send
 
 Transport = Callable[["dict[str, Any]"], "dict[str, Any]"]
 # One question may take three attempts of three calls.
@@ -41,29 +43,41 @@ clinic status                              turns, calls, steps left
 """
 
 
-class UsageError(Exception):
-    """The command line is not one of the forms."""
+def main() -> int:
+    """Run the command that was typed."""
+    return run(sys.argv[1:], lambda request: carry(request, os.environ), sys.stdout.buffer, sys.stderr.buffer)
 
 
-def main(carry: Transport | None = None) -> int:
-    """Run one command; without another transport the service in this container is asked."""
-    arguments = sys.argv[1:]
+def run(arguments: list[str], transport: Transport, stdout: BinaryIO, stderr: BinaryIO) -> int:
+    """Run one command over a transport; returns its exit status."""
     if arguments in (["help"], ["--help"], ["-h"]):
-        return _write(sys.stdout.buffer, USAGE, 0)
+        return _write(stdout, USAGE, 0)
     try:
         request = read_request(arguments)
+        check(request)
     except UsageError as fault:
-        return _told(failure("invalid_arguments", str(fault), 2), as_text=False)
-    reply = local(request, os.environ) if carry is None else carry(request)
-    return _told(reply, as_text=arguments[0] == "ask")
+        reply = failure("invalid_arguments", str(fault), 2, fault.path)
+    else:
+        reply = transport(request)
+    if "error" in reply:
+        return _write(stderr, _sorted_line(reply["error"]), int(reply.get("exit", 6)))
+    result = reply["result"]
+    return _write(stdout, result["reply"] + "\n" if arguments[0] == "ask" else _sorted_line(result), 0)
+
+
+def carry(request: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """To the service where there is one, or was; else to the gateway, by settings of the caller's own."""
+    places = read_places(environ)
+    reply = None
+    if not os.path.lexists(places.socket):
+        reply = sealed.carry(request, environ, places.client_settings)
+    return local(request, environ) if reply is None else reply
 
 
 def local(request: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """Carry a request to the service in this container; the reply, or that there was none."""
     hearsay = {name: environ[name] for name in _HEARSAY if name in environ}
     path = str(read_places(environ).socket)
-    if len(json.dumps(request)) > REQUEST_MAX_BYTES // 2:
-        return failure("invalid_arguments", "this is more than the clinic takes at once", 2)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             # The kernel's own limit: with Python's, a full queue is an error at once and not a wait.
@@ -111,7 +125,7 @@ def _diagnose(arguments: list[str]) -> dict[str, Any]:
 
 def _call(arguments: list[str]) -> dict[str, Any]:
     words, _ = _split("call", arguments, {}, 1, 2)
-    return _act(words[0], _json(words[1]) if len(words) > 1 else {})
+    return _act(words[0], parse(words[1]) if len(words) > 1 else {})
 
 
 def _act(tool: str, given: Any) -> dict[str, Any]:
@@ -152,36 +166,11 @@ def _option(name: str, value: str | None, rest: Any) -> str:
     return value
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as fault:
-        raise UsageError(f"the arguments are no JSON: {str(fault)[:200]}") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
-
-
-def _told(reply: dict[str, Any], *, as_text: bool) -> int:
-    if "error" in reply:
-        return _write(sys.stderr.buffer, _sorted_line(reply["error"]), int(reply.get("exit", 6)))
-    result = reply["result"]
-    return _write(sys.stdout.buffer, result["reply"] + "\n" if as_text else _sorted_line(result), 0)
-
-
 def _sorted_line(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _write(stream: Any, text: str, status: int) -> int:
+def _write(stream: BinaryIO, text: str, status: int) -> int:
     """UTF-8, whatever the locale; a reader that has left changes no exit status."""
     try:
         stream.write(text.encode("utf-8", "replace"))

@@ -31,6 +31,11 @@ class Places:
         return self.run / "caa" / "env"
 
     @property
+    def client_settings(self) -> Path:
+        """Where root leaves gateway and token for the clinician of a sealed trial, readable by all."""
+        return self.run / "caa" / "client.env"
+
+    @property
     def pid(self) -> Path:
         """Which process the service is; locked while it lives."""
         return self.run / "caa" / "service.pid"
