@@ -16,7 +16,6 @@ from support.exchange import Behaviour, Exchange
 from keyproxy.clinic.judging import Item, items_of
 from keyproxy.clinic.scripted_judge import asks
 
-_FENCE = "\n\n-----"
 _CONTROL = {"speaks_at_all", "onset"}  # of the transcript whose verdict is known beforehand
 
 
@@ -27,18 +26,17 @@ def playing(tasks: Iterable[Path]) -> Behaviour:
 
     async def answer(exchange: Exchange) -> None:
         content = str(exchange.request.json["messages"][-1]["content"])
-        said = _verdict(content, known) if content.startswith("Items:\n") else "I feel awful."
+        said = _verdict(content, known) if content.startswith('{"items"') else "I feel awful."
         await unary([said])(exchange)
 
     return answer
 
 
 def _verdict(content: str, known: dict[tuple[str, str], Item]) -> str:
-    listed, _, fenced = content.removeprefix("Items:\n").partition(_FENCE)
-    turns = [turn for turn in json.loads(fenced.split("\n")[1]) if turn["who"] == "clinician"]
-    items = json.loads(listed)
+    shown = json.loads(content)
+    turns = [turn for turn in shown["transcript"] if turn["who"] == "clinician"]
     return json.dumps(
-        {item["id"]: _finding(item["id"], known.get((item["id"], item["asks"])), turns) for item in items}
+        {item["id"]: _finding(item["id"], known.get((item["id"], item["asks"])), turns) for item in shown["items"]}
     )
 
 
