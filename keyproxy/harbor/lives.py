@@ -37,11 +37,12 @@ _registered = False
 class Life:
     """One trial of the gateway, from open to closed."""
 
-    def __init__(self, place: Place, task: str, trial_dir: Path) -> None:
+    def __init__(self, place: Place, task: str, trial_dir: Path, prompt: str) -> None:
         self._place = place
         self._client = EnrolmentClient(place.url, place.token)
         self.task = task
         self.trial_dir = trial_dir
+        self._prompt = prompt
         self.nonce = secrets.token_hex(12)  # Harbor's retries reuse the trial's name
         self.trial: str | None = None
         self.receipt: dict[str, Any] | None = None
@@ -53,7 +54,7 @@ class Life:
         self._is_uncertain = True
         _remember(self)
         try:
-            opened = await self._ask("open", lambda: self._client.open_trial(self.task, self.nonce))
+            opened = await self._ask("open", lambda: self._client.open_trial(self.task, self.nonce, self._prompt))
         except PermissionDeniedError:
             self._is_uncertain = False
             _forget(self)
@@ -90,7 +91,7 @@ class Life:
     def _find_out(self) -> None:
         """An opening that was cancelled on its way may have been minted: the same nonce tells its trial. One try."""
         with contextlib.suppress(KeyproxyError):
-            self.trial = self._client.open_trial(self.task, self.nonce).trial
+            self.trial = self._client.open_trial(self.task, self.nonce, self._prompt).trial
             self._is_uncertain = False
 
     @contextlib.contextmanager

@@ -6,8 +6,9 @@ Owns when a trial is opened, verified and closed, in Harbor's own calls: `start`
 the one extension point that Harbor 0.1.44, 0.13.1 and 0.26 share and that is there for each attempt of each
 trial. Must not change shared configuration, nor speak to anything but the enrolment routes. Called by Harbor.
 
-The patient's token goes into /run/caa/env, root's alone, which the task's daemon reads at each call. The judge's is in
-the environment of the verifier's one call, which is told by the placeholder that the task has for it.
+The patient's token goes into /run/caa/env, root's alone, which the task's daemon reads at each call; in a sealed trial,
+once the container holds nothing of a case, into /run/caa/client.env for the agent. The judge's is in the environment of
+the verifier's one call, which is told by the placeholder that the task has for it.
 """
 
 import contextlib
@@ -21,12 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from keyproxy.errors import KeyproxyError
-from keyproxy.harbor import claims, lives, place
-from keyproxy.harbor.faults import HealthcheckError
+from keyproxy.harbor import claims, lives, modes, place
+from keyproxy.harbor.faults import HealthcheckError, PermissionDeniedError
 
-_ENV_FILE: Final = "/run/caa/env"
 _MODEL: Final = "CAA_PATIENT_MODEL"
 _DEFAULT_MODEL: Final = "gpt-5.4-mini"  # a label: the gateway pins the grant's
+_SAID: Final = 300  # characters of a program's last words
 
 _Base: Any = object
 
@@ -49,12 +50,17 @@ class KeyproxyEnvironmentMixin(_Base):
             self._life = lives.of_trial(self._trial_dir)
             await super().start(*arguments, **named)
             return
+        mode = modes.chosen(self._place, self._task_toml())
         await super().start(*arguments, **named)
-        life = self._life = lives.Life(self._place, self.environment_name, self._trial_dir)
+        life = lives.Life(self._place, self.environment_name, self._trial_dir, mode.prompt)
+        if mode.is_sealed:
+            with life.timed("seal"):
+                await self._seal(mode)
+        self._life = life
         try:
             token = await life.open()
             with life.timed("inject"):
-                await self._write_env_file(token)
+                await self._write_settings(mode, token)
         except BaseException:
             await self._close(life)
             raise
@@ -133,7 +139,13 @@ class KeyproxyEnvironmentMixin(_Base):
     def _without_withheld(self, env: dict[str, str]) -> dict[str, str]:
         return {name: value for name, value in env.items() if name not in self._dropped}
 
-    async def _write_env_file(self, token: str) -> None:
+    async def _seal(self, mode: modes.Mode) -> None:
+        """Before an attempt is spent, and before there is an agent. A case that may still be there ends the trial."""
+        code, said = await self._as_root(mode.seal)
+        if code != 0:
+            raise PermissionDeniedError(f"the sandbox could not be sealed (exit {code}): {said.strip()[-_SAID:]}")
+
+    async def _write_settings(self, mode: modes.Mode, token: str) -> None:
         """Root's file, by an upload: a command line would show the token to every user of this host."""
         lines = (
             f"CAA_PATIENT_BASE_URL={self._container_url}",
@@ -145,15 +157,15 @@ class KeyproxyEnvironmentMixin(_Base):
             file.write("".join(f"{line}\n" for line in lines))
             file.flush()
             await self.upload_file(Path(file.name), uploaded)
-        await self._as_root(
-            f"mkdir -p -m 755 /run/caa && chown 0:0 {uploaded} && chmod 600 {uploaded} && mv -f {uploaded} {_ENV_FILE}"
-        )
+        code, _ = await self._as_root(mode.settle(uploaded))
+        if code != 0:
+            raise HealthcheckError(f"{mode.settings_file} could not be written in the sandbox (exit {code})")
 
-    async def _as_root(self, command: str) -> None:
+    async def _as_root(self, command: str) -> tuple[int, str]:
+        """Exit code, and what it said."""
         named = {"user": "root"} if "user" in inspect.signature(super().exec).parameters else {}
         result = await super().exec(command, **named)
-        if result.return_code != 0:
-            raise HealthcheckError(f"{_ENV_FILE} could not be written in the sandbox (exit {result.return_code})")
+        return result.return_code, f"{result.stdout or ''}{result.stderr or ''}"
 
     async def _give_back(self, life: lives.Life) -> None:
         if self._is_separate_verifier or life.trial is None or not self._has_separate_verifier():
@@ -177,12 +189,16 @@ class KeyproxyEnvironmentMixin(_Base):
         """Whether another environment of this trial is to come, as task.toml says it to Harbors that know of it."""
         if find_spec("harbor.models.task.verifier_mode") is None:
             return False
-        try:
-            task = tomllib.loads((Path(self.environment_dir).parent / "task.toml").read_text())
-        except (OSError, ValueError):
-            return False
+        task = self._task_toml()
         verifiers = [table.get("verifier", {}) for table in (task, *task.get("steps", []))]
         return any(each.get("environment_mode") == "separate" or "environment" in each for each in verifiers)
+
+    def _task_toml(self) -> dict[str, Any]:
+        """Empty where there is none that can be read: Harbor's own classes know no metadata here."""
+        try:
+            return tomllib.loads((Path(self.environment_dir).parent / "task.toml").read_text())
+        except (OSError, ValueError):
+            return {}
 
     @property
     def _log(self) -> logging.Logger:

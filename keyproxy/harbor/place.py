@@ -1,6 +1,6 @@
 """Where the gateway is, for Harbor's process and for its containers, and what it is told there.
 
-Owns the three variables of a harness. Must not print the token. Called by mixin, docker and plugin.
+Owns the variables of a harness. Must not print the token. Called by mixin, docker and plugin.
 """
 
 import ipaddress
@@ -16,18 +16,26 @@ URL: Final = "KEYPROXY_URL"
 CONTAINER_URL: Final = "KEYPROXY_CONTAINER_URL"
 TOKEN: Final = "KEYPROXY_ENROLMENT_TOKEN"  # noqa: S105  # the variable's name
 NETWORK: Final = "KEYPROXY_TRIAL_NETWORK"
+PROMPT: Final = "KEYPROXY_PROMPT"
+
+SEALED: Final = "sealed"
+_PROMPTS: Final = ("open", "bound", SEALED)
 
 HOST_NAME: Final = "host.docker.internal"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`url` is the data plane's from here, `container_url` from inside; `network` is Docker's, for trials."""
+    """`url` is the data plane's from here, `container_url` from inside; `network` is Docker's, for trials.
+
+    `prompt` is the mode that was asked for, if any.
+    """
 
     url: str
     container_url: str | None
     token: str = field(repr=False)
     network: str | None
+    prompt: str | None = None
 
     @property
     def from_docker(self) -> str:
@@ -55,8 +63,10 @@ def find(environ: Mapping[str, str] | None = None) -> Place:
             f"{' and '.join(missing)} not set: Harbor's process needs the gateway's data plane and "
             "an enrolment token (`keyproxy enrol issue --raw`)"
         )
-    container_url, network = given.get(CONTAINER_URL, "").strip(), given.get(NETWORK, "").strip()
-    return Place(given[URL].strip(), container_url or None, given[TOKEN].strip(), network or None)
+    container_url, network, prompt = (given.get(name, "").strip() or None for name in (CONTAINER_URL, NETWORK, PROMPT))
+    if prompt not in (None, *_PROMPTS):
+        raise PermissionDeniedError(f"{PROMPT} must be one of {', '.join(_PROMPTS)}")
+    return Place(given[URL].strip(), container_url, given[TOKEN].strip(), network, prompt)
 
 
 def is_address(host: str) -> bool:

@@ -17,7 +17,13 @@ PREFIX: Final = "KEYPROXY_"
 
 # read by the Harbor integration and the tasks' own clients, never by the gateway
 _OF_CLIENTS: Final = frozenset(
-    {"KEYPROXY_URL", "KEYPROXY_CONTAINER_URL", "KEYPROXY_ENROLMENT_TOKEN", "KEYPROXY_TRIAL_NETWORK"}
+    {
+        "KEYPROXY_URL",
+        "KEYPROXY_CONTAINER_URL",
+        "KEYPROXY_ENROLMENT_TOKEN",
+        "KEYPROXY_TRIAL_NETWORK",
+        "KEYPROXY_PROMPT",
+    }
 )
 
 # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables: a Service

@@ -13,10 +13,9 @@ from typing import Any
 from support.answers import unary
 from support.exchange import Behaviour, Exchange
 
-from keyproxy.clinic.judging import Item, items_of
+from keyproxy.clinic.judging import INSTRUCTIONS, Item, items_of
 from keyproxy.clinic.scripted_judge import asks
 
-_FENCE = "\n\n-----"
 _CONTROL = {"speaks_at_all", "onset"}  # of the transcript whose verdict is known beforehand
 
 
@@ -26,19 +25,24 @@ def playing(tasks: Iterable[Path]) -> Behaviour:
     known = {(item.id, item.criterion): item for scoring in scorings for item in items_of(scoring)}
 
     async def answer(exchange: Exchange) -> None:
+<<<<<<< .merge_file_Ch9o3r
+        system, *_, last = exchange.request.json["messages"]
+        judged = system["content"] == INSTRUCTIONS
+        await unary([_verdict(str(last["content"]), known) if judged else "I feel awful."])(exchange)
+=======
         content = str(exchange.request.json["messages"][-1]["content"])
-        said = _verdict(content, known) if content.startswith("Items:\n") else "I feel awful."
+        said = _verdict(content, known) if content.startswith('{"items"') else "I feel awful."
         await unary([said])(exchange)
+>>>>>>> .merge_file_21AHaM
 
     return answer
 
 
 def _verdict(content: str, known: dict[tuple[str, str], Item]) -> str:
-    listed, _, fenced = content.removeprefix("Items:\n").partition(_FENCE)
-    turns = [turn for turn in json.loads(fenced.split("\n")[1]) if turn["who"] == "clinician"]
-    items = json.loads(listed)
+    shown = json.loads(content)
+    turns = [turn for turn in shown["transcript"] if turn["who"] == "clinician"]
     return json.dumps(
-        {item["id"]: _finding(item["id"], known.get((item["id"], item["asks"])), turns) for item in items}
+        {item["id"]: _finding(item["id"], known.get((item["id"], item["asks"])), turns) for item in shown["items"]}
     )
 
 

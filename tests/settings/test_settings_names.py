@@ -76,6 +76,7 @@ def test_a_port_that_kubernetes_did_not_set_is_a_typo(monkeypatch):
 
 
 def test_the_clients_own_names_are_no_settings_and_no_faults(monkeypatch):
-    for name in ("KEYPROXY_URL", "KEYPROXY_CONTAINER_URL", "KEYPROXY_ENROLMENT_TOKEN", "KEYPROXY_TRIAL_NETWORK"):
+    names = ("URL", "CONTAINER_URL", "ENROLMENT_TOKEN", "TRIAL_NETWORK", "PROMPT")
+    for name in (f"KEYPROXY_{each}" for each in names):
         monkeypatch.setenv(name, "http://x")
     assert load().ignored_names == ()
