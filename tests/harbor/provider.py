@@ -25,15 +25,9 @@ def playing(tasks: Iterable[Path]) -> Behaviour:
     known = {(item.id, item.criterion): item for scoring in scorings for item in items_of(scoring)}
 
     async def answer(exchange: Exchange) -> None:
-<<<<<<< .merge_file_Ch9o3r
         system, *_, last = exchange.request.json["messages"]
         judged = system["content"] == INSTRUCTIONS
         await unary([_verdict(str(last["content"]), known) if judged else "I feel awful."])(exchange)
-=======
-        content = str(exchange.request.json["messages"][-1]["content"])
-        said = _verdict(content, known) if content.startswith('{"items"') else "I feel awful."
-        await unary([said])(exchange)
->>>>>>> .merge_file_21AHaM
 
     return answer
 
