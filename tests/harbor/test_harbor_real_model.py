@@ -20,9 +20,8 @@ KEY = "sk-" + "local-model-test-0123456789"
 CASE = ROOT / "tasks" / "case-0023"
 CONSULTS = "clinic ask 'When did it start?'; clinic ask 'Where does it hurt?'; clinic diagnose Migraine"
 PATIENCE = "120"  # seconds a call: a small model on a busy machine
-SHORT = {
-    "output_tokens_per_request": 16
-}  # the judge cannot finish its form: minutes of a small machine for nothing more
+# Not enough for the judge's whole form, which would be minutes of a small machine.
+SHORT = {"output_tokens_per_request": 16}
 
 
 def patient(folder: Path) -> Path:
