@@ -6,6 +6,7 @@ arguments that returns an exit code; it imports nothing heavy until `run`.
 """
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ _EXIT_BROKEN_PIPE: Final = 141  # 128 + SIGPIPE: not 0, for `audit verify | head
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Usage errors leave through argparse with 2."""
     arguments = build_parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that knows fewer letters than a case has
+            stream.reconfigure(errors="backslashreplace")
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()  # here, where a reader that left can still be answered for

@@ -92,7 +92,7 @@ def _from_files(arguments: Arguments) -> "Registration":
 def _listed(path: Path, kinds: set[str]) -> dict[str, list[Any]]:
     try:
         found = json.loads(_text(path))
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise ConfigError(f"{path} is not JSON: {fault}") from fault
     is_object = isinstance(found, dict) and set(found) <= kinds
     if not is_object or not all(isinstance(each, list) for each in found.values()):

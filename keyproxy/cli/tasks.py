@@ -154,12 +154,12 @@ def _cases(arguments: argparse.Namespace) -> "list[Case]":
 
 
 def _folders(arguments: argparse.Namespace) -> list[Path]:
-    """The task folders that are meant; naming one that is not there is an error."""
+    """The task folders that are meant; naming one that is not there, or a root without any, is an error."""
     tasks = arguments.root / "tasks"
-    if not arguments.task:
-        return sorted(path.parent for path in tasks.glob("*/case.toml"))
-    folders = [tasks / name for name in arguments.task]
-    for folder in folders:
-        if not (folder / "case.toml").is_file():
-            raise NoCaseError(f"there is no {folder / 'case.toml'}")
-    return folders
+    found = {path.parent.name: path.parent for path in sorted(tasks.glob("*/case.toml"))}
+    if not found:
+        raise NoCaseError(f"there is no {tasks}/*/case.toml; --root names the folder that holds tasks/")
+    for name in arguments.task:
+        if name not in found:
+            raise NoCaseError(f"there is no {tasks / name / 'case.toml'}; `keyproxy tasks list` shows what there is")
+    return [found[name] for name in arguments.task] or list(found.values())

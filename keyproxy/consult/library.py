@@ -111,7 +111,7 @@ def _read_json(path: Path) -> Document:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"tasks: {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"tasks: {path} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"tasks: {path} is not a JSON object")

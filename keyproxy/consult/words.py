@@ -132,11 +132,13 @@ def _answer(reply: Reply) -> tuple[str, str] | None:
         choice = json.loads(reply.body)["choices"][0]
         text, reason = choice["message"].get("content"), choice.get("finish_reason")
         refused = choice["message"].get("refusal")
+        theirs = choice["message"].get("role", "assistant") == "assistant" and not choice["message"].get("tool_calls")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return None
     if refused:
         return "", "content_filter"
-    return _sound(text) if isinstance(text, str) else "", reason if isinstance(reason, str) else ""
+    # Another role's words, or a tool's, are nobody's reply: the empty text is asked for again.
+    return _sound(text) if isinstance(text, str) and theirs else "", reason if isinstance(reason, str) else ""
 
 
 def _sound(text: str) -> str:

@@ -34,7 +34,9 @@ def _twin(folder: Path, document: dict[str, Any]) -> Case:
     twin = _validated(Twin, document, folder)
     if twin.task_id != folder.name or twin.task_id != f"{twin.twin_of}-twin":
         raise CaseError(f"{_place(folder)}: task_id: a twin of {twin.twin_of!r} is '{twin.twin_of}-twin'")
-    parent = _read(folder.parent / twin.twin_of / CASE_FILE)
+    original = folder.parent / twin.twin_of
+    parent = _read(original / CASE_FILE)
+    _validated(Case, parent, original)  # a fault of the parent's is told as the parent's
     unlike = {fact["id"] for fact in parent["fact"]} ^ set(twin.facts)
     if unlike:
         raise CaseError(f"{_place(folder)}: facts: not the same as the parent's: {sorted(unlike)}")
@@ -59,7 +61,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise CaseError(f"{_place(path.parent)}: there is no such file") from None
     except UnicodeDecodeError as error:
         raise CaseError(f"{_place(path.parent)}: not UTF-8 at byte {error.start}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise CaseError(f"{_place(path.parent)}: not TOML: {error}") from None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from keyproxy.clinic.consultation import catalogue
+from keyproxy.clinic.refusal import CaseError
 from keyproxy.dataset.case import Case
 from keyproxy.dataset.documents import Documents, render_documents
 from keyproxy.dataset.layout import File
@@ -24,6 +25,7 @@ from keyproxy.dataset.render import dataset_digest, registry, task_files
 
 _SPLITS: Final = ("train", "heldout")
 _IGNORED: Final = "__pycache__"
+_BUILT: Final = ("environment", "tests", "solution")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ def case_folders(root: Path) -> list[Path]:
 
 
 def rendered(root: Path) -> dict[str, File]:
-    """Every file that a build gives for the cases under `root`, by its path there."""
+    """Every file that a build gives for the cases under `root`, by its path there; CaseError where there is none."""
+    if not case_folders(root):
+        raise CaseError(f"{root}: there is no tasks/*/{CASE_FILE}; --root names the folder that holds tasks/")
     cases = {case.task_id: (case, render_documents(case, catalogue())) for case in map(load_case, case_folders(root))}
     own = {task_id: pair for task_id, pair in cases.items() if pair[0].twin_of is None}
     digest = dataset_digest(documents for _, documents in own.values())
@@ -75,17 +79,29 @@ def write(root: Path) -> list[Difference]:
         path = root / change.path
         if change.kind == "stale":
             path.unlink()
-            continue
-        file = files[change.path]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content)
-        path.chmod(file.mode)
+        else:
+            _put(root, change.path, files[change.path])
     return changes
 
 
 def differences(root: Path) -> list[Difference]:
     """What on disk is not as a build gives it."""
     return list(_compared(root, rendered(root)))
+
+
+def _put(root: Path, path: str, file: File) -> None:
+    """Whole or not at all, and never through a link that somebody laid there: it may lead out of the tree."""
+    place = root
+    for part in Path(path).parent.parts:
+        place /= part
+        if place.is_symlink():
+            place.unlink()
+        place.mkdir(exist_ok=True)
+    whole = place / f".{Path(path).name}.new"
+    whole.unlink(missing_ok=True)
+    whole.write_bytes(file.content)
+    whole.chmod(file.mode)
+    whole.replace(root / path)
 
 
 def _placed(task_id: str, case: Case, documents: Documents, digest: str) -> dict[str, File]:
@@ -105,10 +121,11 @@ def _compared(root: Path, files: dict[str, File]) -> Iterator[Difference]:
 
 
 def _present(root: Path) -> set[str]:
-    """Every file below tasks/ and splits/ that is not written by hand."""
+    """Every file where builds put theirs: what else lies in a task's folder is its author's."""
+    folders = [folder / name for folder in case_folders(root) for name in _BUILT]
     return {
         path.relative_to(root).as_posix()
-        for folder in ("tasks", "splits")
-        for path in (root / folder).rglob("*")
-        if (path.is_symlink() or not path.is_dir()) and path.name != CASE_FILE and _IGNORED not in path.parts
+        for folder in folders
+        for path in folder.rglob("*")
+        if (path.is_symlink() or not path.is_dir()) and _IGNORED not in path.parts
     }

@@ -65,6 +65,7 @@ SPOILERS: dict[str, Callable[[Document], object]] = {
     "prompt": lambda case: _fact(case, "ache").update(say="Nobody asks about an injury, it asks about an injury."),
     "guards": lambda case: _fact(case, "urine").update(say="It might be appendicitis."),
     "judging": lambda case: _item(case, "injury")["positive"].append("What is your name?"),
+    "polarity": lambda case: _item(case, "injury").update(criterion="fails to ask about an injury"),
     "reaching": lambda case: _item(case, "injury").update(facts=["family"]),
     "oracle": lambda case: case["oracle"].pop(),
     "nothing": _wrong_answer,

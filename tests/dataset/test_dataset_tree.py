@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from dataset_case import ROOT, TASKS, pilot, put
 
+from keyproxy.clinic.refusal import CaseError
 from keyproxy.dataset.checks import whole
 from keyproxy.dataset.tree import differences, fingerprint, write
 
@@ -45,6 +46,37 @@ def test_what_is_not_as_built_is_found_and_mended(
     write(root)
     assert differences(root) == []
     assert (root / "tasks" / "case-0023" / "case.toml").exists()
+
+
+def test_a_build_writes_through_no_link_and_touches_nothing_that_is_not_its_own(root: Path, tmp_path: Path) -> None:
+    task, victim, outside = root / "tasks" / "case-0023", tmp_path / "victim", tmp_path / "outside"
+    victim.write_text("mine")
+    outside.mkdir()
+    (task / "instruction.md").unlink()
+    (task / "instruction.md").symlink_to(victim)
+    shutil.rmtree(task / "solution")
+    (task / "solution").symlink_to(outside)
+    (task / "notes.md").write_text("the author's")
+    (root / "splits" / "notes.md").write_text("somebody's")
+    write(root)
+    assert (victim.read_text(), list(outside.iterdir())) == ("mine", [])
+    assert not (task / "instruction.md").is_symlink()
+    assert (task / "notes.md").exists()
+    assert (root / "splits" / "notes.md").exists()
+    assert differences(root) == []
+
+
+def test_a_folder_without_cases_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "registry.json").write_text("mine")
+    with pytest.raises(CaseError, match="--root"):
+        write(tmp_path)
+    assert (tmp_path / "registry.json").read_text() == "mine"
+
+
+def test_a_case_that_cannot_be_read_is_a_finding_of_the_whole_too(root: Path) -> None:
+    (root / "tasks" / "case-0023" / "case.toml").write_text("x = ")
+    assert [finding.check for finding in whole.tree(root)] == ["form"]
+    assert list(whole.repeatable(root)) == []
 
 
 def test_two_builds_in_other_surroundings_give_the_same_bytes(root: Path) -> None:

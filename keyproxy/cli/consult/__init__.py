@@ -8,7 +8,9 @@ running gateway. The consultation itself is the engine's.
 import argparse
 import contextlib
 import os
+import re
 import secrets
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +49,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from keyproxy.clinic.refusal import CaseError
     from keyproxy.dataset.loading import load_case
 
+    if not re.fullmatch(r"case-[0-9]{4}(-twin)?", arguments.task):
+        raise ConfigError(f"TASK must be an id as `keyproxy tasks list` shows, not {arguments.task[:40]!r}")
+    if sys.stdin is None or sys.stdout is None:
+        raise ConfigError("a consultation needs standard input and output")
     try:
         case = load_case(arguments.root / "tasks" / arguments.task)
     except CaseError as error:

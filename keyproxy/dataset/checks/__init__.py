@@ -38,6 +38,7 @@ CHECKS: Final[dict[str, Check]] = {
     "guards": words.voices,
     "terms": words.terms,
     "judging": asking.judging,
+    "polarity": asking.polarity,
     "reaching": asking.reaching,
     "oracle": oracle.oracle,
     "nothing": oracle.nothing,

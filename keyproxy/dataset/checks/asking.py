@@ -6,7 +6,9 @@ patient. A model judge is measured by the calibration set.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from keyproxy.clinic.encounter import ASK
 from keyproxy.clinic.judging import items_of
@@ -15,6 +17,8 @@ from keyproxy.clinic.scripted_judge import asks
 from keyproxy.clinic.words import words
 from keyproxy.dataset.checks.finding import Examined, Problem
 from keyproxy.dataset.play import play
+
+_LEFT_OUT: Final = re.compile(r"\b(?:does not|doesn't|fails to|without asking|no notice)\b")
 
 
 def judging(examined: Examined) -> Iterator[Problem]:
@@ -29,6 +33,16 @@ def judging(examined: Examined) -> Iterator[Problem]:
         for text in item.negative:
             if asks(item, text):
                 yield f"must_ask {item.id!r}: {text!r} is taken for asking it", "narrow keywords, or change the text"
+
+
+def polarity(examined: Examined) -> Iterator[Problem]:
+    """A criterion is something that a good clinician does: it asks, and it is not the leaving out of it."""
+    for item in examined.case.must_ask:
+        if not item.criterion.startswith("asks ") or _LEFT_OUT.search(item.criterion):
+            yield (
+                f"must_ask {item.id!r}: {item.criterion!r} is not an asking",
+                "begin with 'asks', and say what is asked",
+            )
 
 
 def reaching(examined: Examined) -> Iterator[Problem]:

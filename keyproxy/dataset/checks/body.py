@@ -30,7 +30,10 @@ _DERIVED: Final = {
 }
 # kilograms at an age in years, from the 0.4th centile to far above the 99.6th
 _WEIGHTS: Final = ((0.1, 1.5, 8), (1, 2.5, 15), (5, 7, 35), (12, 15, 90), (18, 25, 150), (130, 30, 250))
-_TOLD_AGE: Final = re.compile(r"\b(?:i am|i'm|she is|he is|she's|he's) (?:only )?(\d{1,3})(?: years old| now|[.,!]|$)")
+_TOLD_AGE: Final = re.compile(
+    r"\b(?:i am|i'm|she is|he is|she's|he's|i turned|at) (?:only )?(\d{1,3})"
+    r"(?: years?(?: old| of age)| now| and\b|[.,!]|$)"
+)
 _SAME_MINUTE: Final = 0
 
 

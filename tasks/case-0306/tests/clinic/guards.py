@@ -38,16 +38,29 @@ _CLINICIAN: Final = re.compile(
     r"\bi(?:'d| would)? (?:recommend|prescribe|advise)\b|\bi(?:'d| would) suggest\b|\bwhat brings you\b"
     r"|\b(?:i'll|i will|let's|we'll|we will) (?:order|run|prescribe|examine|arrange|refer)\b"
     r"|\byour (?:symptoms|test results|diagnosis)\b"
-    r"|^\s*(?:clinician|doctor|dr|nurse|assistant|system)\s*:"
+    r"|^\s*(?:clinician|doctor|dr|nurse|assistant|system|patient|human|user|ai)\s*:"
+    r"|\byou should (?:take|rest|drink|go to|see a)\b"
+    r"|\btake (?:one|two|some|\d+) (?:paracetamol|ibuprofen|aspirin|tablets?)\b"
+    r"|\bi(?:'ll| will|'d like to| would like to) (?:now )?(?:order|run|prescribe|examine|arrange|refer)\b"
+    r"|\btell me more about your\b|\bdo you (?:smoke|drink|take any)\b",
+    re.MULTILINE,
 )
 _REASONING: Final = re.compile(
     r"<[^>]{1,40}>|<\||\|>|\bwe need to (?:respond|answer)"
     r"|\bi (?:should|need to|must) (?:respond|answer|reply) (?:as|in)\b"
     r"|\bthe (?:user|clinician|prompt|instructions?|system)\b|\bas the patient\b|\bin character\b|\brole-?play"
+    r"|^\s*(?:thought|thoughts|thinking|analysis|reasoning|final answer|answer|reply|response)\s*:|&lt;|^\s*\{\s*\""
+    r"|\bthe doctor (?:asks|asked|wants|is asking)\b|\baccording to my script\b|\byou told me to\b|\bi must be \w+\.",
+    re.MULTILINE,
 )
 _STAGE: Final = re.compile(
-    r"\*[^*]+\*|\([^)]*\)|\[[^\]]*\]|\bthe patient (?:reports?|says?|states?|denies)\b|_[^_]+_|###"
+    r"\*[^*]+\*|\([^)]*\)|\[[^\]]*\]|\bthe patient (?:reports?|says?|states?|denies|is|has|was)\b|_[^_]+_|###"
 )
+_INVISIBLE: Final = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad]")
+_SPELLED: Final = re.compile(r"\b(?:\w ){3,}\w\b")  # t h i s
+# A word of two alphabets is a disguise.
+_LATIN: Final = re.compile("[A-Za-z]")
+_OTHER_ALPHABET: Final = re.compile("[\u0370-\u03ff\u0400-\u04ff]")
 _NEGATIONS: Final = frozenset(
     {"no", "not", "never", "without", "none", "nothing", "nobody", "nowhere", "neither", "nor", "hardly"}
 )
@@ -135,11 +148,14 @@ def _language(reply: str, _room: Room) -> bool:
     letters = [char for char in reply if char.isalpha()]
     foreign = sum(not char.isascii() for char in letters)
     said = words(reply)
-    return foreign > 0.2 * len(letters) or (len(said) > 7 and not _ENGLISH & set(said))
+    mixed = any(_LATIN.search(word) and _OTHER_ALPHABET.search(word) for word in reply.split())
+    return mixed or foreign > 0.2 * len(letters) or (len(said) > 7 and not _ENGLISH & set(said))
 
 
 def _disease(reply: str, room: Room) -> bool:
-    return room.terms.named_in(reply, room.known_conditions)
+    spelled = _SPELLED.sub(lambda found: found[0].replace(" ", ""), reply)
+    forms = {reply, _INVISIBLE.sub(" ", reply), spelled}
+    return any(room.terms.named_in(form, room.known_conditions) for form in forms)
 
 
 def _overlap(reply: str, room: Room) -> bool:

@@ -195,13 +195,21 @@ def _blotted(turn: Turn) -> Turn:
 def parse(text: str, request: Request) -> dict[str, Finding] | None:
     """The findings, or None for anything that is not exactly the shape asked for: "false" is not false."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict) or set(data) != {item.id for item in request.items}:
         return None
     findings = {name: _finding(value) for name, value in data.items()}
     return None if None in findings.values() else {name: found for name, found in findings.items() if found is not None}
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object that says a thing twice says nothing."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
 
 
 def _finding(value: Any) -> Finding | None:

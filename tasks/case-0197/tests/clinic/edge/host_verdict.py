@@ -20,6 +20,8 @@ from .report import ORIGIN, SCORED, InfrastructureError, Report, reported, write
 
 TRANSCRIPT: Final = "transcript.jsonl"
 _GATES: Final = ("diagnosis", "required_tools", "parameterised_actions", "must_ask")
+# All attempts together stay below the 600 s after which Harbor ends a verifier, and its reason with it.
+_VERDICT_SECONDS: Final = 150.0
 
 
 def main(logs: Path, environ: Mapping[str, str]) -> int:
@@ -37,7 +39,7 @@ def _sealed_or_nothing(report: Report, logs: Path, environ: Mapping[str, str]) -
 
 def score(report: Report, logs: Path, endpoint: Endpoint, mode: str) -> bool:
     """Fill the report from the host; False where it says that the trial is not sealed."""
-    host = Host(endpoint)
+    host = Host(endpoint, _VERDICT_SECONDS)
     try:
         transcript = host.find("GET", "/transcript")
         if transcript is None:

@@ -24,6 +24,8 @@ _DROPPED: Final = frozenset({"a", "an", "of", "the"})
 _RELATIONS: Final = frozenset(
     {"after", "by", "caused", "due", "from", "secondary", "to", "with", "without", "not", "no"}
 )
+# Not here and now: a label that is only feared or long past is no diagnosis, whatever words stand beside it.
+_NOT_NOW: Final = frozenset({"non", "history", "risk", "previous", "previously", "prior", "former"})
 _NEGATIONS: Final = frozenset({"not", "no", "without", "excluded", "unlikely", "denied", "never", "exclude", "against"})
 _HEDGES: Final = frozenset(
     {
@@ -94,6 +96,7 @@ class Matcher:
         self._bad = {word for text in key.get("modifiers_bad", ()) for word in normal(text)}
         self._components = [_labels(group) for group in key.get("components", ())]
         self._heads = _labels(key.get("heads", ()))
+        self._named = {word for name in self._accept for word in name}
         self._codes = {code.upper() for code in key.get("icd10", ())}
 
     def decide(self, text: str, code: str = "") -> Decision:
@@ -134,6 +137,8 @@ class Matcher:
         listed = self._listed(label) if absent else None
         if listed is not None:
             return listed
+        if _NOT_NOW & set(label) - self._named:
+            return Decision(passed=False, rule="not_now")
         if self._bad & set(label):
             return Decision(passed=False, rule="modifier_bad")
         if any(find(other, label) >= 0 for other in self._confusable):

@@ -161,8 +161,10 @@ def _answer(content: bytes) -> tuple[str, str]:
         choice = json.loads(content)["choices"][0]
         text, reason = choice["message"].get("content"), choice.get("finish_reason")
         refused = choice["message"].get("refusal")
+        theirs = choice["message"].get("role", "assistant") == "assistant" and not choice["message"].get("tool_calls")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         raise ChatFaultError(BROKEN, "the answer is no chat completion", answered=True) from None
     if refused:
         return "", "content_filter"
-    return text if isinstance(text, str) else "", reason if isinstance(reason, str) else ""
+    # Another role's words, or a tool's, are nobody's reply: the empty text is asked for again.
+    return text if isinstance(text, str) and theirs else "", reason if isinstance(reason, str) else ""

@@ -134,6 +134,7 @@ def _base_url(name: str, value: str) -> str:
     try:
         parts = urlsplit(value)
         sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        (parts.hostname or "").encode("idna")  # a name that no resolver takes: an empty label, or one of 64 letters
     except ValueError:
         sound = False
     if not sound or "@" in parts.netloc or parts.query or parts.fragment:

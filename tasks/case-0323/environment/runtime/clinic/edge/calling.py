@@ -89,7 +89,7 @@ def _connected(url: str, within_seconds: float) -> http.client.HTTPConnection:
     connection = kind(parts.hostname or "", parts.port, timeout=min(within_seconds, _CONNECT_SECONDS))
     try:
         connection.connect()
-    except OSError as fault:
+    except (OSError, UnicodeError) as fault:
         connection.close()
         raise CallFaultError(UNREACHABLE, type(fault).__name__) from None
     # The watch ends the call; a socket's own limit, were it the same, would sometimes be first and look like a cut.
