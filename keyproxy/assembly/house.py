@@ -87,11 +87,11 @@ class House:
     def reload(self) -> None:
         """SIGHUP: the tasks, the price table and the key file, without dropping a request.
 
-        Raises ConfigError, and then what was not read yet is as it was.
+        Raises ConfigError, and then all of it is as it was.
         """
-        table = prices.load(self.settings.prices_file)
-        self.library.reload()
+        table, tasks = prices.load(self.settings.prices_file), self.library.read()
         self.custody.reload()
+        self.library.use(tasks)
         self.journey.use_prices(table)
 
     def checks(self) -> Mapping[str, bool]:
@@ -155,7 +155,7 @@ async def open_house(
         )
         stack.push_async_callback(journey.drains.wait)
         library = Library(settings.task_folders)
-        library.reload()
+        library.use(library.read())
         consult = furnish(library, journey, settings.sealed, make_id=new_exchange_id, random_bytes=os.urandom)
         trials = _trials(settings, state, signer, journey, consult)
         listeners = Listeners(settings, journey, trials, consult)

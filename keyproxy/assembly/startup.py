@@ -84,7 +84,7 @@ def reload(house: "House") -> None:
     try:
         house.reload()
     except ConfigError as fault:
-        log.error("gateway.reload_failed", reason=str(fault))  # noqa: TRY400  # the reason is for an operator  # the reason is for an operator
+        log.error("gateway.reload_failed", reason=str(fault))  # noqa: TRY400  # the reason is for an operator
     else:
         log.info("gateway.reloaded")
 

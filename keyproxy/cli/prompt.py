@@ -64,7 +64,7 @@ def _from_tasks(folder: Path) -> "Iterable[Registration]":
     from keyproxy.consult.prompts import prompts_of
 
     library = Library([folder])
-    library.reload()
+    library.use(library.read())
     for task in library:
         for role, prompts in prompts_of(task.task, task.scoring).items():
             yield task.name, role, prompts

@@ -18,7 +18,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "serve",
         help="run the gateway",
-        description="Run the gateway until SIGTERM; a second one aborts. SIGHUP reloads the key file and the prices.",
+        description="Run the gateway until SIGTERM; a second one aborts. SIGHUP reloads key file, prices and tasks.",
         allow_abbrev=False,
     )
     add_setting_flags(parser)

@@ -63,19 +63,20 @@ class Library:
     def __iter__(self) -> Iterator[SealedTask]:
         return iter(self._tasks.values())
 
-    def reload(self) -> None:
-        """Read all of it again; what was known stays known to the trials that began with it.
-
-        Raises ConfigError, and then everything is as it was.
-        """
+    def read(self) -> dict[str, SealedTask]:
+        """Every task as it lies there now, for `use`. Raises ConfigError."""
         found: dict[str, SealedTask] = {}
         for folder in self._folders:
             for task in _read_folder(folder):
                 if task.name in found:
                     raise ConfigError(f"tasks: two folders hold a task {task.name!r}; a name must be one task's")
                 found[task.name] = task
-        self._tasks = found
-        self._by_digest |= {task.digest: task for task in found.values()}
+        return found
+
+    def use(self, tasks: dict[str, SealedTask]) -> None:
+        """From now on; what was known stays known to the trials that began with it."""
+        self._tasks = tasks
+        self._by_digest |= {task.digest: task for task in tasks.values()}
 
     def find(self, name: str) -> SealedTask | None:
         """A task by its name, with or without its data set's in front: `klinikebench/case-0023`."""

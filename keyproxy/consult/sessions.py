@@ -140,7 +140,7 @@ class Sessions:
                 return session
             return _described(tuple(sorted(session.task.clinical_db["tools"])))
 
-    async def transcript(self, grant: Grant) -> bytes | Deny:
+    async def transcript(self, grant: Grant) -> bytes:
         """The transcript's lines, as their leaves were made."""
         found = await self._desk.ask(lambda store: store.consultation(grant.trial))
         lines = [act.line for act in found.acts if act.line] if found else []

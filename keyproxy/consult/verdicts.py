@@ -9,7 +9,7 @@ calls with a judge's token, which exists only once the patient's part is over.
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +32,6 @@ from keyproxy.exchange.desk import Desk
 from keyproxy.exchange.journey import Journey
 from keyproxy.store import Consultation
 
-_VERDICT_TOKENS: Final = 200
-_FINDING_TOKENS: Final = 200
 _GATES: Final = ("reward", "diagnosis", "required_tools", "parameterised_actions", "must_ask")
 _OTHER_MODE: Final = Deny("trial_state", "This trial has its verdict, in another reward mode.", "reward_mode")
 
@@ -52,6 +50,7 @@ class Verdicts:
     ) -> None:
         self._desk, self._journey, self._sessions = desk, journey, sessions
         self._rules, self._make_id = rules, make_id
+        self._grader = grader_digest()  # of the files that were loaded: an upgrade under us would be another one's
 
     async def give(self, known: Authenticated, mode: str) -> dict[str, float] | Deny:
         """The numbers, as many as the enrolment lets be told. Raises AuditError or StoreError."""
@@ -102,7 +101,7 @@ class Verdicts:
             "token": known.grant.token_id,
             "reward_mode": mode,
             "numbers": {name: f"{value:g}" for name, value in sorted(verdict.rewards.items())},
-            "grader": grader_digest(),
+            "grader": self._grader,
         }
         await self._desk.submit(
             Job(
@@ -132,7 +131,7 @@ class _NoJudge(Judge):
 
 
 async def _finding(model: Model, request: Request) -> str:
-    wish = Wish(_VERDICT_TOKENS + _FINDING_TOKENS * len(request.items), request.schema)
+    wish = Wish(request.output_tokens, request.schema)
     try:
         text, _ = await model.complete(request.messages, wish)
     except NoAnswerError as fault:
@@ -142,7 +141,6 @@ async def _finding(model: Model, request: Request) -> str:
     return text
 
 
-@lru_cache(maxsize=1)
 def grader_digest() -> str:
     """SHA-256 over the engine's own files: which rules gave a verdict."""
     engine = Path(clinic.__file__).parent

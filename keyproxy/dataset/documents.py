@@ -177,5 +177,5 @@ def _call(number: int, step: Step) -> Document:
 
 
 def _plain(table: Table) -> Document:
-    """A table without what was left out: a default is the engine's to know."""
-    return table.model_dump(exclude_none=True, exclude_defaults=False)
+    """A table without what was left out."""
+    return table.model_dump(exclude_none=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyproxy.clinic.consultation import catalogue, open_consultation, patient_of, score
+from keyproxy.clinic.consultation import open_consultation, patient_of, score
 from keyproxy.clinic.judge import Judge
 from keyproxy.clinic.ledger import TURN, Ledger, Row
 from keyproxy.clinic.refusal import Refusal
@@ -75,12 +75,3 @@ def serving(played: Played) -> dict[int, frozenset[str]]:
 def _row_of_turn(rows: Sequence[Row], turn: int) -> int:
     """The row of the clinician's turn with this number: each row of speech is two turns."""
     return [row.i for row in rows if row.kind == TURN][(turn - 1) // 2]
-
-
-def all_tools(documents: Documents) -> list[str]:
-    """The tools on offer."""
-    names: list[str] = documents.clinical_db["tools"]
-    return names
-
-
-__all__ = ["GATES", "Played", "all_tools", "catalogue", "play", "serving"]

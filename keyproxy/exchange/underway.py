@@ -41,6 +41,10 @@ class Call:
         if self.gone is not None:
             self.gone.set()
 
+    def takes_back_cancel(self) -> bool:
+        """Whether a cancellation was the cut's alone, and no client's or stop's; if so it is undone."""
+        return self.was_cut and self.task is not None and not self.task.uncancel()
+
 
 class Underway:
     """One for the life of a process."""

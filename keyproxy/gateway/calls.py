@@ -69,7 +69,7 @@ class Calls:
             try:
                 answered = await self._answer(request, authenticated, relay)
             except asyncio.CancelledError:
-                if not call.was_cut or call.task is None or call.task.uncancel():
+                if not call.takes_back_cancel():
                     raise  # it is the client who left, or the gateway that stops
                 answered = _cut(begun=relay.begun)
         if isinstance(answered, Deny):

@@ -13,7 +13,7 @@ from keyproxy.core.exchange import Authenticated
 from keyproxy.errors import Deny
 
 _ENOUGH_CHARACTERS: Final = 4096  # more than a question may have: what is longer is refused for the same reason
-_NO_MESSAGE: Final = Deny("invalid_value", "must end in a user message of text", "messages")
+_NO_MESSAGE: Final = Deny("invalid_value", "must hold a user message of text", "messages")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from keyproxy.settings.model import DoorLimits
 
 MAX_BODY_BYTES: Final = 64 * 1024
 _PREFIX: Final = "/consult"
-_ASK_KEYS: Final = {"message", "to", "alone"}
 _CALL_KEYS: Final = {"tool", "arguments"}
 
 Answer = Callable[[DataRequest, Authenticated], Awaitable[web.Response | Deny]]
@@ -80,7 +79,7 @@ class ConsultCalls:
                 except KeyproxyError as fault:
                     answered = refusals.unwritable(fault)
                 except asyncio.CancelledError:
-                    if not under_way.was_cut or under_way.task is None or under_way.task.uncancel():
+                    if not under_way.takes_back_cancel():
                         raise
                     answered = _PASSED_ON
                 finally:
@@ -121,8 +120,7 @@ class ConsultCalls:
         return await self._act(request, known, lambda body: (DIAGNOSE, body), lambda _step, _told: {"recorded": True})
 
     async def _transcript(self, _request: DataRequest, known: Authenticated) -> web.Response | Deny:
-        lines = await self._sessions.transcript(known.grant)
-        return lines if isinstance(lines, Deny) else web.Response(body=lines, content_type="application/jsonl")
+        return web.Response(body=await self._sessions.transcript(known.grant), content_type="application/jsonl")
 
     async def _verdict(self, request: DataRequest, known: Authenticated) -> web.Response | Deny:
         body = await self._body(request)

@@ -18,7 +18,8 @@ from keyproxy.harbor import dockerfile
 from keyproxy.harbor.mixin import KeyproxyEnvironmentMixin
 from keyproxy.harbor.sandbox import Sandbox
 
-# What an entrypoint hands over to, and the wait for it: services that it starts are there when Harbor goes on.
+# What an entrypoint hands over to, and the wait for it where no healthcheck of the task's is Harbor's to wait for:
+# Harbor 0.1.44 knows none. With one, the services that an entrypoint starts may come late here as in a container.
 _STARTED: Final = "touch /run/started; exec sleep infinity"
 _AWAIT_START: Final = "for _ in $(seq 600); do [ -e /run/started ] && exit; sleep 0.05; done; exit 1"
 _LOGS: Final = "mkdir -p -m 777 /logs/agent /logs/verifier /logs/artifacts"
@@ -58,7 +59,8 @@ class LocalEnvironment(BaseEnvironment):
             startup: dict[str, str] = getattr(self, "_startup_env", dict)()
             env = {**self._image.env, **startup}
             await self._sandbox.spawn([*self._image.entrypoint, "sh", "-c", _STARTED], env=env)
-            await self._checked(_AWAIT_START)
+            if getattr(self.task_env_config, "healthcheck", None) is None:
+                await self._checked(_AWAIT_START)
 
     async def stop(self, delete: bool) -> None:  # noqa: ARG002  # Harbor's signature
         if hasattr(self, "_sandbox"):

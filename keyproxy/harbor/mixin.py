@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from keyproxy.errors import KeyproxyError
 from keyproxy.harbor import claims, lives, modes, place
@@ -29,10 +29,7 @@ _MODEL: Final = "CAA_PATIENT_MODEL"
 _DEFAULT_MODEL: Final = "gpt-5.4-mini"  # a label: the gateway pins the grant's
 _SAID: Final = 300  # characters of a program's last words
 
-if TYPE_CHECKING:
-    _Base: Any = object
-else:
-    _Base = object
+_Base: Any = object
 
 
 class KeyproxyEnvironmentMixin(_Base):

@@ -48,7 +48,8 @@ class KeyproxyPlugin:
         if self._job_dir is None:
             return
         await lives.close_under(self._job_dir)
-        print("\n".join(await asyncio.to_thread(_sum_up, self._job_dir)))
+        job_dir = self._job_dir
+        print("\n".join(await asyncio.to_thread(lambda: list(_sum_up(job_dir)))))
 
 
 def _check(client: EnrolmentClient) -> None:

@@ -45,7 +45,7 @@ def _consult(lines: list[str], *options: str, **environ: str) -> subprocess.Comp
         env=os.environ | {"COLUMNS": "200"} | environ,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
 
@@ -144,6 +144,7 @@ async def test_the_patient_behind_a_gateway_is_asked_with_a_token_of_it(gateway:
 
 
 @pytest.mark.slow  # a long prompt on a small machine
+@pytest.mark.timeout(300)
 @pytest.mark.needs("local")
 def test_the_local_model_can_be_the_patient() -> None:
     done = _consult(["Where does it hurt?", "/quit"], "--patient", "local")

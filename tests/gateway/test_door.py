@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import socket
 
 import pytest
 from refused import BODY, ask, assert_our_headers, assert_refused
@@ -10,6 +9,7 @@ from support.answers import good
 from support.faults import after
 from support.gateway import GatewayProcess
 from support.inprocess import running_gateway
+from support.ports import free_port
 from support.raw import RawConnection, request_bytes
 from support.upstream import KEY
 
@@ -217,7 +217,7 @@ async def test_the_scheme_of_a_credential_has_no_case(gateway):
 async def test_the_operators_credential_is_no_clients_credential(upstream, tmp_path):
     """A harness that hands out its admin token is stopped at its first call, not at its bill."""
     admin = "operator-" + "credential-0123456789"
-    settings = {"KEYPROXY_ADMIN_LISTEN": f"127.0.0.1:{_free_port()}", "KEYPROXY_ADMIN_TOKEN": admin}
+    settings = {"KEYPROXY_ADMIN_LISTEN": f"127.0.0.1:{free_port()}", "KEYPROXY_ADMIN_TOKEN": admin}
     async with GatewayProcess(tmp_path, upstream.base_url, settings=settings) as process:
         plane = ControlClient.at(f"http://{settings['KEYPROXY_ADMIN_LISTEN']}", admin)
         assert (await asyncio.to_thread(plane.status))["ready"]
@@ -225,11 +225,6 @@ async def test_the_operators_credential_is_no_clients_credential(upstream, tmp_p
             assert_refused(await ask(process.port, request), 401, "invalid_api_key", secret=(admin,))
         assert admin not in process.log
     assert upstream.seen == []
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 QUERIES = ["model=gpt-5.4", "stream=true", "api-version=2024-10-21", "x", "%00", "a=b&a=c"]

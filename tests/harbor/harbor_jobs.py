@@ -88,6 +88,8 @@ class Jobs:
     version: str = VERSIONS[0]
     environment: str = LOCAL
     variables: dict[str, str] = field(default_factory=dict)
+    dataset: Sequence[str] = ()  # options that name one, instead of the folder `tasks`
+    cwd: Path | None = None
     token: str = ""
     count: int = 0
 
@@ -121,7 +123,8 @@ class Jobs:
         self.count += 1
         name = f"job-{self.count}"
         program = ROOT / "build" / f"harbor-{self.version}" / "bin" / "harbor"
-        command = [str(program), "run", "-p", str(self.tasks), "-q", "-n", str(concurrent), *options]
+        chosen = self.dataset or ("-p", str(self.tasks))
+        command = [str(program), "run", *chosen, "-q", "-n", str(concurrent), *options]
         if self.version != VERSIONS[-1]:
             command.append("-y")
         command += ["-o", str(self.folder / "jobs"), "--job-name", name]
@@ -134,7 +137,12 @@ class Jobs:
         log = self.folder / f"{name}.log"
         with log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
-                *command, cwd=self.folder, env=self._environ(), stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
+                *command,
+                cwd=self.cwd or self.folder,
+                env=self._environ(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
         return Running(process, self.folder / "jobs" / name, log)
 
@@ -144,10 +152,16 @@ class Jobs:
 
     async def python(self, script: str, *arguments: str) -> str:
         """What a script of this folder says, run by Harbor's interpreter."""
-        program = ROOT / "build" / f"harbor-{self.version}" / "bin" / "python"
+        return await self._said("python", str(HERE / script), *arguments)
+
+    async def harbor(self, *arguments: str) -> str:
+        """What another command of Harbor's than `run` says."""
+        return await self._said("harbor", *arguments)
+
+    async def _said(self, program: str, *arguments: str) -> str:
         process = await asyncio.create_subprocess_exec(
-            *(str(program), str(HERE / script), *arguments),
-            cwd=self.folder,
+            *(str(ROOT / "build" / f"harbor-{self.version}" / "bin" / program), *arguments),
+            cwd=self.cwd or self.folder,
             env=self._environ(),
             stdout=PIPE,
             stderr=PIPE,

@@ -13,7 +13,7 @@ from typing import Any
 from support.answers import unary
 from support.exchange import Behaviour, Exchange
 
-from keyproxy.clinic.judging import Item, items_of
+from keyproxy.clinic.judging import INSTRUCTIONS, Item, items_of
 from keyproxy.clinic.scripted_judge import asks
 
 _CONTROL = {"speaks_at_all", "onset"}  # of the transcript whose verdict is known beforehand
@@ -25,9 +25,9 @@ def playing(tasks: Iterable[Path]) -> Behaviour:
     known = {(item.id, item.criterion): item for scoring in scorings for item in items_of(scoring)}
 
     async def answer(exchange: Exchange) -> None:
-        content = str(exchange.request.json["messages"][-1]["content"])
-        said = _verdict(content, known) if content.startswith('{"items"') else "I feel awful."
-        await unary([said])(exchange)
+        system, *_, last = exchange.request.json["messages"]
+        judged = system["content"] == INSTRUCTIONS
+        await unary([_verdict(str(last["content"]), known) if judged else "I feel awful."])(exchange)
 
     return answer
 

@@ -4,13 +4,16 @@ One at a time, since that network lets one address and port through: `--dist loa
 """
 
 import asyncio
+import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tarfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from harbor_jobs import HERE, TASKS, Job, Jobs, all_ended, in_docker, separate
@@ -19,6 +22,14 @@ from support.answers import good
 from support.upstream import KEY, Upstream
 
 from keyproxy.cli.demo.gateway_process import clean_environment
+from keyproxy.clinic.consultation import catalogue
+from keyproxy.dataset import leaks
+from keyproxy.dataset.documents import render_documents
+from keyproxy.dataset.export import sealed_files, write
+from keyproxy.dataset.loading import load_case
+from keyproxy.dataset.tree import case_folders
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.needs("harbor"),
@@ -186,3 +197,47 @@ async def test_six_tasks_in_containers(jobs: Jobs, upstream: Upstream) -> None:
     assert (nop.rewards, nop.faults) == ([0.0] * SIX, [None] * SIX), nop.output
     all_ended(jobs)
     assert KEY not in oracle.text
+
+
+def test_the_image_of_a_sealed_export_holds_nothing_of_a_case_in_any_layer(tmp_path: Path) -> None:
+    export, image = tmp_path / "export", "keyproxy-ci-export"
+    write(export, sealed_files(ROOT))
+    environments = sorted((export / "tasks").glob("*/environment"))
+    assert len(environments) >= 25
+    subprocess.run(["docker", "build", "-q", "-t", image, str(environments[0])], check=True, capture_output=True)
+    try:
+        ours = layers(image, tmp_path) - layers("python:3.12-slim", tmp_path)
+    finally:
+        subprocess.run(["docker", "rmi", "-f", image], check=True, capture_output=True)
+    files = {f"{layer.name}/{path}": content for layer in ours for path, content in members(layer.content)}
+    assert any(path.endswith("opt/caa/clinic.sh") for path in files)
+    secrets = {}
+    for folder in case_folders(ROOT):
+        case = load_case(folder)
+        secrets[folder.name] = leaks.secrets_of(case, render_documents(case, catalogue()))
+    assert list(leaks.search(files, secrets)) == []
+
+
+class Layer(NamedTuple):
+    name: str
+    content: bytes
+
+
+def layers(image: str, folder: Path) -> set[Layer]:
+    """The layers of an image, as they are stored."""
+    saved = folder / "image.tar"
+    subprocess.run(["docker", "save", "-o", str(saved), image], check=True)
+    with tarfile.open(saved) as whole:
+        (manifest,) = json.loads(whole.extractfile("manifest.json").read())  # type: ignore[union-attr]
+        return {
+            Layer(hashlib.sha256(content).hexdigest(), content)
+            for name in manifest["Layers"]
+            for content in [whole.extractfile(name).read()]  # type: ignore[union-attr]
+        }
+
+
+def members(layer: bytes) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(layer)) as files:
+        for member in files:
+            if member.isfile():
+                yield member.name, files.extractfile(member).read()  # type: ignore[union-attr]

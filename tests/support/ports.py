@@ -1,8 +1,15 @@
-"""Addresses on loopback at which no upstream answers."""
+"""Addresses on loopback at which no upstream answers, and a port for a program that must be told one."""
 
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+
+
+def free_port() -> int:
+    """Free just now; only for programs that cannot choose one and say which."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])
 
 
 @contextmanager

@@ -22,8 +22,6 @@ from .environment import Endpoint
 
 # A gateway reserves the cap of every call: no more than a long reply needs.
 _REPLY_TOKENS: Final = 400
-_VERDICT_TOKENS: Final = 200
-_FINDING_TOKENS: Final = 400  # a quote may be a whole turn
 _PATIENT_WARMTH: Final = 0.7
 # What no words of a clinician can bring about; a budget they can, by their length.
 _NOT_THE_TRANSCRIPT: Final = frozenset({chat.UNAUTHORIZED, chat.RATE_LIMITED, UNREACHABLE})
@@ -58,7 +56,7 @@ def judge_call(endpoint: Endpoint | None) -> Call:
     model = Chat(endpoint)
 
     def call(request: Request) -> str:
-        wish = Wish(_VERDICT_TOKENS + _FINDING_TOKENS * len(request.items), 0.0, request.schema)
+        wish = Wish(request.output_tokens, 0.0, request.schema)
         try:
             return model.complete(request.messages, wish)[0]
         except ChatFaultError as fault:

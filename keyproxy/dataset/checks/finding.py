@@ -1,7 +1,7 @@
 """What a check has to say of a case.
 
 Owns the finding: which case, which check, what is wrong, and what to do. A check
-is a function from a `Subject` to findings; it decides nothing about exit codes.
+is a function from an `Examined` to findings; it decides nothing about exit codes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from keyproxy.clinic.checks import Context, is_act
-from keyproxy.clinic.encounter import ASK, DIAGNOSE
+from keyproxy.clinic.encounter import DIAGNOSE
 from keyproxy.clinic.ledger import TURN
 from keyproxy.clinic.orders import read_events
 from keyproxy.clinic.subject import read_subject
@@ -117,6 +117,3 @@ def _missed(played: Played) -> dict[str, object]:
         "actions": details["parameterised_actions"]["missed"],
         "must_ask": must_ask,
     }
-
-
-__all__ = ["ASK", "nothing", "oracle", "purpose", "removal"]

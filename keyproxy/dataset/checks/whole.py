@@ -24,7 +24,6 @@ _SURROUNDINGS: Final = (
     {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C"},
     {"PYTHONHASHSEED": "2", "TZ": "America/St_Johns", "LC_ALL": "C.UTF-8"},
 )
-_GATED_FROM: Final = 100
 _LIKELY_WORD: Final = 4
 _BEST: Final = 10
 

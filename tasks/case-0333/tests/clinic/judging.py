@@ -18,6 +18,8 @@ from .ledger import TURN, Row
 from .words import find, fold, words
 
 VERSION: Final = "2"
+_VERDICT_TOKENS: Final = 200
+_FINDING_TOKENS: Final = 400
 _SHORTEST_QUOTE: Final = 3
 FINDING_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -107,6 +109,11 @@ class Request:
     items: tuple[Item, ...]
     turns: tuple[Turn, ...]
     sample: int = 0
+
+    @property
+    def output_tokens(self) -> int:
+        """What an answer may take; a gateway reserves it, and a quote may be a whole turn."""
+        return _VERDICT_TOKENS + _FINDING_TOKENS * len(self.items)
 
     @property
     def messages(self) -> list[dict[str, str]]:
