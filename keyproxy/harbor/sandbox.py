@@ -18,7 +18,8 @@ from typing import Final
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # $1: an empty folder. The upper layer lies on a tmpfs, since it may not lie beneath its own lower layer. A lock that
-# somebody holds outside would never be released inside.
+# somebody holds outside would never be released inside. It is ready once its root is its own: whoever enters before
+# that is on this machine's.
 _SETUP: Final = """
 set -e
 mount -t tmpfs none "$1"
@@ -33,8 +34,7 @@ done
 chmod 1777 "$1/root/tmp" "$1/root/var/tmp"
 mount -t proc proc "$1/root/proc"
 cd "$1/root"
-echo ready
-exec chroot . sleep infinity
+exec chroot . sh -c 'echo ready; exec sleep infinity'
 """
 
 
