@@ -8,18 +8,13 @@ image. Whoever consults through them needs a gateway that holds the cases. Calle
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from keyproxy.clinic.consultation import catalogue
-from keyproxy.dataset.case import Case
-from keyproxy.dataset.documents import Documents, render_documents
 from keyproxy.dataset.layout import ENGINE, TEMPLATES, File, files_of, read
 from keyproxy.dataset.leaks import Leak, search, secrets_of
-from keyproxy.dataset.loading import load_case
 from keyproxy.dataset.render import DATASET, ORIGIN, PAGES, VERSION, dataset_digest
-from keyproxy.dataset.tree import case_folders, index
+from keyproxy.dataset.tree import index, load_cases
 
 _SEALED: Final = Path(__file__).with_name("container_sealed")
 # Of a task that holds its case: what is the same here.
@@ -56,7 +51,7 @@ _CLIENT: Final = (
 
 def sealed_files(root: Path) -> dict[str, File]:
     """Every file of the export, by its path, for the cases under `root`."""
-    cases = _cases(root)
+    cases = load_cases(root)
     own = {task_id: pair for task_id, pair in cases.items() if pair[0].twin_of is None}
     digest = dataset_digest(documents for _, documents in own.values())
     files = index(own, digest)
@@ -82,7 +77,7 @@ def task_files(task_id: str, digest: str) -> dict[str, File]:
 
 def leaks(files: dict[str, File], root: Path) -> list[Leak]:
     """What of the cases under `root` stands in these files."""
-    secrets = {task_id: secrets_of(*pair) for task_id, pair in _cases(root).items()}
+    secrets = {task_id: secrets_of(*pair) for task_id, pair in load_cases(root).items()}
     return list(search({path: file.content for path, file in files.items()}, secrets))
 
 
@@ -93,8 +88,3 @@ def write(folder: Path, files: dict[str, File]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
         target.chmod(file.mode)
-
-
-def _cases(root: Path) -> dict[str, tuple[Case, Documents]]:
-    loaded: Iterable[Case] = map(load_case, case_folders(root))
-    return {case.task_id: (case, render_documents(case, catalogue())) for case in loaded}

@@ -41,11 +41,17 @@ def case_folders(root: Path) -> list[Path]:
     return sorted(path.parent for path in (root / "tasks").glob(f"*/{CASE_FILE}"))
 
 
+def load_cases(root: Path) -> dict[str, tuple[Case, Documents]]:
+    """Every case under `root` with its documents, by its id; CaseError where there is none."""
+    folders = case_folders(root)
+    if not folders:
+        raise CaseError(f"{root}: there is no tasks/*/{CASE_FILE}; --root names the folder that holds tasks/")
+    return {case.task_id: (case, render_documents(case, catalogue())) for case in map(load_case, folders)}
+
+
 def rendered(root: Path) -> dict[str, File]:
     """Every file that a build gives for the cases under `root`, by its path there; CaseError where there is none."""
-    if not case_folders(root):
-        raise CaseError(f"{root}: there is no tasks/*/{CASE_FILE}; --root names the folder that holds tasks/")
-    cases = {case.task_id: (case, render_documents(case, catalogue())) for case in map(load_case, case_folders(root))}
+    cases = load_cases(root)
     own = {task_id: pair for task_id, pair in cases.items() if pair[0].twin_of is None}
     digest = dataset_digest(documents for _, documents in own.values())
     files = index(own, digest)
