@@ -42,6 +42,11 @@ def add_parser(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     calibration.add_verb(verbs)
     build = _verb(verbs, "build", "render every task, registry.json and splits/ from the cases", some=False)
     build.set_defaults(run=_build)
+    build.add_argument(
+        "--legacy-client-env",
+        action="store_true",
+        help="for Harbors without the integration: a container takes its first client's CAA_PATIENT_… for its own",
+    )
     export = _verb(
         verbs, "export", "write a data set that holds nothing of the cases, for a gateway that holds them", some=False
     )
@@ -114,7 +119,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from keyproxy.dataset.tree import write
 
     try:
-        changes = write(arguments.root)
+        changes = write(arguments.root, legacy_client_env=arguments.legacy_client_env)
     except CaseError as error:
         raise ConfigError(str(error)) from error
     for change in changes:

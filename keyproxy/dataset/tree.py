@@ -49,9 +49,12 @@ def load_cases(root: Path) -> dict[str, tuple[Case, Documents]]:
     return {case.task_id: (case, render_documents(case, catalogue())) for case in map(load_case, folders)}
 
 
-def rendered(root: Path) -> dict[str, File]:
+def rendered(root: Path, *, legacy_client_env: bool = False) -> dict[str, File]:
     """Every file that a build gives for the cases under `root`, by its path there; CaseError where there is none."""
     cases = load_cases(root)
+    if legacy_client_env:
+        for _, documents in cases.values():
+            documents.task["legacy_client_env"] = True
     own = {task_id: pair for task_id, pair in cases.items() if pair[0].twin_of is None}
     digest = dataset_digest(documents for _, documents in own.values())
     files = index(own, digest)
@@ -77,9 +80,9 @@ def fingerprint(root: str) -> str:
     return hashlib.sha256(whole).hexdigest()
 
 
-def write(root: Path) -> list[Difference]:
+def write(root: Path, *, legacy_client_env: bool = False) -> list[Difference]:
     """Bring the tree to what a build gives; returns what had to change."""
-    files = rendered(root)
+    files = rendered(root, legacy_client_env=legacy_client_env)
     changes = list(_compared(root, files))
     for change in changes:
         path = root / change.path

@@ -125,7 +125,7 @@ def test_leaving_early_shows_no_answer() -> None:
     [
         (["--patient", "env"], {"CAA_PATIENT_BASE_URL": "", "OPENAI_BASE_URL": ""}, 3, "CAA_PATIENT_BASE_URL"),
         (["--judge", "env"], {"CAA_JUDGE_BASE_URL": "ftp://x", "CAA_JUDGE_API_KEY": "k"}, 3, "CAA_JUDGE_BASE_URL"),
-        (["--root", "/nowhere"], {}, 3, "case.toml"),
+        (["--root", "/nowhere"], {}, 4, "--root"),
     ],
 )
 def test_what_cannot_start_names_the_remedy(options: list[str], environ: dict[str, str], code: int, text: str) -> None:

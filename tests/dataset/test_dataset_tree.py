@@ -66,6 +66,14 @@ def test_a_build_writes_through_no_link_and_touches_nothing_that_is_not_its_own(
     assert differences(root) == []
 
 
+def test_a_legacy_build_says_so_in_the_task_alone(root: Path) -> None:
+    write(root, legacy_client_env=True)
+    task = json.loads((root / "tasks" / "case-0023" / "environment" / "task.json").read_text("utf-8"))
+    assert task["legacy_client_env"] is True
+    changed = {difference.path.rpartition("/")[2] for difference in differences(root)}
+    assert changed == {"registry.json", "task.json", "task.toml"}  # the digest is another one, too
+
+
 def test_a_folder_without_cases_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "registry.json").write_text("mine")
     with pytest.raises(CaseError, match="--root"):

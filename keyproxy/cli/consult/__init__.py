@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from keyproxy.cli.tasks import NoCaseError
 from keyproxy.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"TASK must be an id as `keyproxy tasks list` shows, not {arguments.task[:40]!r}")
     if sys.stdin is None or sys.stdout is None:
         raise ConfigError("a consultation needs standard input and output")
+    if not (arguments.root / "tasks" / arguments.task / "case.toml").is_file():
+        raise NoCaseError(
+            f"there is no {arguments.task} in {arguments.root / 'tasks'}; `keyproxy tasks list` shows what there is, "
+            "and --root names the folder that holds tasks/"
+        )
     try:
         case = load_case(arguments.root / "tasks" / arguments.task)
     except CaseError as error:
