@@ -172,9 +172,7 @@ async def check(gateway: GatewayProcess, trials: list[Trial], upstream: Upstream
         assert len(trial.whole) <= reached <= state["balance"]["requests"]["used"]
 
 
-@pytest.mark.parametrize(
-    ("rounds", "seed"), [(3, 1), *(pytest.param(15, seed, marks=pytest.mark.slow) for seed in (2, 3))]
-)
+@pytest.mark.parametrize(("rounds", "seed"), [(3, 1), pytest.param(15, 2, marks=pytest.mark.slow)])
 @pytest.mark.timeout(240)
 async def test_nothing_that_was_acknowledged_is_lost_and_no_budget_is_overrun(
     tmp_path: Path, upstream: Upstream, rounds: int, seed: int

@@ -88,7 +88,8 @@ async def attack(jobs: Jobs, *, user: str) -> tuple[Job, dict[str, Any]]:
         jobs.variables["AGENT_SCRIPT"] = f"python3 /srv/attacker.py {gateway} {','.join(elsewhere)}"
         assert [each for each in elsewhere if not answers(each)] == []
         job = await jobs.run(agent="harbor_agents:Shell")
-    assert job.faults == [None], job.output
+    # Root beside the verifier can empty its reward file at any moment: then there is no reward, and not a better one.
+    assert job.faults == [None] or (user == "root" and job.faults[0].startswith("RewardFile")), job.output
     said = "".join(path.read_text() for path in job.folder.glob("*/agent/shell.txt"))
     return job, json.loads(said.splitlines()[-1])
 
