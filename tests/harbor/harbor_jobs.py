@@ -166,7 +166,7 @@ class Jobs:
             stdout=PIPE,
             stderr=PIPE,
         )
-        said, complained = await asyncio.wait_for(process.communicate(), 110)
+        said, complained = await asyncio.wait_for(process.communicate(), 220)
         assert process.returncode == 0, complained.decode()
         return said.decode()
 
@@ -192,7 +192,7 @@ class Running:
     folder: Path
     log: Path
 
-    async def end(self, within_seconds: float = 110) -> Job:
+    async def end(self, within_seconds: float = 220) -> Job:
         """Wait for it; one that outstays is killed and fails the test."""
         try:
             code = await asyncio.wait_for(self.process.wait(), within_seconds)

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.needs("harbor"),
     pytest.mark.needs("docker"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 SIX = 6
